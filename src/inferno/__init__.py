@@ -1,4 +1,4 @@
-"""inferno runs large language models: `LLM("path/to/model").generate("Once upon a time")`."""
+"""Run large language models: `LLM("path/to/model").generate("Once upon a time")`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: LLM brings torch, and `--help` needs none."""
+    """Import a public name when first used: LLM imports torch, which `--help` doesn't need."""
     if name in _HOMES:
         import gc  # noqa: PLC0415
         from importlib import import_module  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`python -m inferno` is the `inferno` command."""
+"""Run the `inferno` command by `python -m inferno`."""
 
 from __future__ import annotations
 

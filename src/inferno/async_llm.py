@@ -1,4 +1,4 @@
-"""AsyncLLM: text in, text out, for coroutines, whose event loop is never held up."""
+"""Define AsyncLLM: text in, text out, for coroutines, never blocking their event loop."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 
 class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
-    """The completions of a call: await them all in order, or iterate as they are done.
+    """The completions of a call: await all, in order, or iterate over each when it is done.
 
-    A coroutine, too, so that it can become a task. Cancelling it, or leaving the iteration, aborts
-    the requests.
+    The object is a coroutine too, so it can become a task. Cancelling it, or leaving the iteration,
+    aborts the requests.
     """
 
     def __init__(self, completions: AsyncGenerator[Completion, None]) -> None:
@@ -61,7 +61,7 @@ class PendingCompletions(Coroutine[Any, Any, list[Completion]]):
         return self._completions
 
     async def aclose(self) -> None:
-        """Abort what is not done."""
+        """Abort the requests that are not done."""
         self._all.close()
         await self._completions.aclose()
 
@@ -85,11 +85,11 @@ async def _all_in_order(completions: AsyncGenerator[Completion, None]) -> list[C
 
 @names_fields
 class AsyncLLM:
-    """A model ready to generate for coroutines: LLM's parameters, and its methods to be awaited.
+    """A model ready to generate for coroutines, with LLM's parameters, and methods to await.
 
-    Use it in `async with`, which loads it in a thread; or call `start`, or nothing, for the first
-    request loads it, too; then `close` it. It belongs to the event loop that first uses it; others
-    get EngineDied. `progress` and `captures` are called in that loop. Many requests at once share
+    `async with` loads the model in a thread, and so does `start`, or else the first request;
+    `close` ends it. The object belongs to the event loop that first uses it; other loops get
+    EngineDied. `progress` and `captures` are called in that loop. Requests at the same time share
     batches.
 
     >>> async def main() -> int:
@@ -117,7 +117,7 @@ class AsyncLLM:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        """Return the model, and its arguments as they were resolved once it is loaded."""
+        """Return the model and its arguments, with the values in use once it is loaded."""
         if self._is_closed:
             return f"AsyncLLM({self._name!r}, closed)"
         if (loading := self._loading) is None or not loading.done() or loading.exception():
@@ -164,7 +164,7 @@ class AsyncLLM:
         return self._loaded.text.takes_template_arg(name)
 
     async def start(self) -> None:
-        """Load the model, in a thread; raises as LLM does."""
+        """Load the model in a thread; raise the same errors as LLM."""
         await self._load()
 
     @names_parameters
@@ -281,13 +281,13 @@ class AsyncLLM:
     async def logits(
         self, token_ids: Sequence[int], positions: Sequence[int] | None = None
     ) -> Tensor:
-        """Return float32 logits [positions, V] after each of these positions (all by default)."""
+        """Return float32 logits [positions, V] after each given position (by default all)."""
         ids = checked_ids(token_ids, positions)
         model = await self._load()
         return await model.loop.run_from(lambda: model.client.logits(ids, positions))
 
     async def close(self) -> None:
-        """Abort what is under way and let go of the engine; any event loop may."""
+        """Abort all requests and free the engine; any event loop may call this."""
         self._is_closed = True
         loading = self._loading
         if loading is None or os.getpid() != self._pid:

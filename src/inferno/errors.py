@@ -1,4 +1,4 @@
-"""Every error that inferno raises on purpose.
+"""Define every error that inferno raises on purpose.
 
     InfernoError
     ├── InvalidRequest          a value that a caller gave is refused; `param` names it

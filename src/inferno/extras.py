@@ -1,4 +1,4 @@
-"""Optional parts of inferno, and the command that installs one where inferno is installed."""
+"""Make the command that installs an optional part of inferno."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DISTRIBUTION = "inferno-engine"
 def install_command(extra: str) -> str:
     """Return a shell command that adds an extra, such as "serve", to this installation.
 
-    The command names this Python, so that it works outside an activated environment. What was
-    installed from a folder (PEP 610's direct_url.json says which) is installed from there again,
-    for no package index need know it.
+    The command names this Python, so that it works outside an activated environment. If inferno was
+    installed from a folder (PEP 610's direct_url.json says so), the command installs from there
+    again.
     """
     words = [_python(), "-m", "pip", "install"]
     folder, is_editable = _origin()

@@ -1,4 +1,4 @@
-"""Tell a file from all others, and from what it was before a change.
+"""Identify a file, so that it is told from other files and from its own state before a change.
 
 Users can set the time of the last modification back, not that of the last change: a file that was
 replaced or written in place is another.
@@ -16,7 +16,7 @@ _SETTLED = 2 * _SECOND
 
 
 class FileIdentity(NamedTuple):
-    """The numbers that tell a file from all others and change with it; times in nanoseconds."""
+    """The numbers that identify a file and change when the file does; times in nanoseconds."""
 
     device: int
     inode: int
@@ -37,7 +37,7 @@ class FileIdentity(NamedTuple):
     def is_settled(self, now: int) -> bool:
         """Return whether any change after `now` would show, as far as this file system tells.
 
-        One that counts whole seconds may not keep the time of the change at all.
+        A file system that counts whole seconds may not keep the time of change at all.
         """
         last = max(self.modified, self.changed)
         return last + _SETTLED <= now and self.changed % _SECOND != 0

@@ -1,4 +1,4 @@
-"""The folder where inferno keeps what it downloads and makes: models, packed weights."""
+"""Find the folder where inferno keeps models and packed weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def home_folder() -> Path:
-    """Return INFERNO_HOME, or inferno in the user's cache.
+    """Return the folder INFERNO_HOME, or else the folder inferno in the user's cache.
 
     Raises RuntimeError where the user has no home.
     """

@@ -1,4 +1,4 @@
-"""POST over HTTP/1.1 to one address: no redirect, proxy or cookie, and an answer read in pieces."""
+"""Send a POST request to one address: no redirect, proxy or cookie; read the answer in pieces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The place where a request goes; `authority` is what its Host header says."""
+    """The address that a request goes to; `authority` is the value of the Host header."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class Target:
 
 
 def parse_target(url: str, *, option: str) -> Target:
-    """Return the target that a person named by this option; raises InvalidRequest."""
+    """Return the target of a URL that an option gave; raise InvalidRequest for a bad URL."""
     parts = _split(url)
     if parts is None or not parts.hostname or "#" in url:
         raise InvalidRequest(
@@ -58,9 +58,9 @@ def parse_target(url: str, *, option: str) -> Target:
 
 @asynccontextmanager
 async def post(target: Target, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[Answer]:
-    """Yield the answer to a body, on a connection of its own that is closed when this is left.
+    """Yield the answer to a body, on a connection of its own that is closed when the block ends.
 
-    Raises OSError where no answer comes. It waits for ever: asyncio.timeout bounds all of it.
+    Raises OSError where no answer comes. The wait has no bound: use asyncio.timeout around it.
     """
     context = _tls() if target.is_tls else None
     reader, writer = await asyncio.open_connection(
@@ -75,7 +75,7 @@ async def post(target: Target, body: bytes, headers: Mapping[str, str]) -> Async
 
 
 class Answer:
-    """A status, headers by their lower-case names, and a body that is read as it comes."""
+    """The answer of a server: status, headers by lower-case names, and a body read as it comes."""
 
     def __init__(self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader):
         self.status = status
@@ -83,7 +83,7 @@ class Answer:
         self._reader = reader
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body, piece by piece; raises ConnectionError where it breaks off."""
+        """Yield the body, piece by piece; raise ConnectionError where the body breaks off."""
         length = self.headers.get("content-length")
         if self.status == 204:
             return

@@ -1,4 +1,4 @@
-"""Read a small file of a model's folder that nobody vouches for, within bounds."""
+"""Read a small, untrusted file of a model's folder, within bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_json(
 ) -> dict[str, Any]:
     """Return the JSON object in a file: UTF-8, at most `max_bytes` long, no key with two meanings.
 
-    Anything else raises `error`, whose message names the file.
+    Other content raises `error`, whose message names the file.
     """
     content = read_file(path, error=error, max_bytes=max_bytes)
     try:
@@ -70,8 +70,7 @@ def read_file(path: Path, *, error: type[ModelError], max_bytes: int) -> bytes:
 def open_nonblocking(path: str, flags: int) -> int:
     """Open a file as an `opener` does; a named pipe would otherwise wait for a writer for ever.
 
-    What is opened so is closed where it turns out to be a folder. A descriptor that is handed to
-    `open` stays open then.
+    The descriptor is closed where the path is a folder; `open` alone would leave it open then.
     """
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 

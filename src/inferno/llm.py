@@ -1,4 +1,4 @@
-"""LLM: text in, text out, for callers that block."""
+"""Define LLM: text in, text out, for callers that block."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EngineKeywords(TypedDict, total=False):
 
 
 def takes_engine_options(function: F) -> F:
-    """Let `**options: Unpack[EngineKeywords]` be shown as the options, with their defaults."""
+    """Give a function with `**options: Unpack[EngineKeywords]` a signature with all options."""
     signature = inspect.signature(function)
     kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     options = [
@@ -79,7 +79,7 @@ class LLM:
     progress    called with (done, total) bytes while weights load.
     captures    called with (done, total) steps while they are recorded, if capture_graphs is start.
     The other arguments are EngineOptions' fields. Raises ModelError, DeviceUnavailable,
-    NotEnoughMemory, InvalidRequest. May be used from several threads: their requests share batches.
+    NotEnoughMemory, InvalidRequest. Several threads may use it: their requests share batches.
     """
 
     @takes_engine_options
@@ -102,7 +102,7 @@ class LLM:
         self.default_params = self._model.default_params
 
     def __repr__(self) -> str:
-        """Return the model, and its arguments as they were resolved."""
+        """Return the model and its arguments, with the values in use."""
         return f"LLM{self._model!r}"
 
     @property
@@ -136,9 +136,9 @@ class LLM:
     ) -> list[Completion]:
         """Complete prompts together; n completions each, in the order of the prompts.
 
-        A prompt is text or token ids. `params` are those of all prompts, or a list with those of
-        each; without any the model's own defaults are taken. Raises InvalidRequest, NeverFits for
-        a prompt that the engine refuses.
+        A prompt is text or token ids. `params` are for all prompts, or a list with one for each
+        prompt; by default the model's own are used. Raises InvalidRequest or NeverFits for a prompt
+        that the engine refuses.
 
         >>> [answer] = llm.generate("Once upon a time", SamplingParams(max_tokens=8))
         >>> answer.usage.completion_tokens
@@ -171,7 +171,8 @@ class LLM:
     ) -> Generator[Chunk, None, None]:
         """Yield the completion of one prompt piece by piece; leaving the iterator aborts it.
 
-        tools       those that `encode_chat` has shown in the prompt: calls of them are set apart.
+        tools       the tools that `encode_chat` has shown in the prompt: calls of these tools are
+                    set apart from the text.
 
         >>> chunks = list(llm.stream("Once upon a time", SamplingParams(max_tokens=8)))
         >>> "".join(chunk.text for chunk in chunks) == chunks[-1].completion.text
@@ -198,7 +199,7 @@ class LLM:
         schema      the type of the answers: a Pydantic model, or a JSON Schema as a mapping. The
                     completions' `parsed` are values of it.
         tools       functions that the model may call, as OpenAI's API takes them.
-        tool_choice `auto`, `none`, `required`, or the one that is named, as there.
+        tool_choice `auto`, `none`, `required`, or a named function, as in OpenAI's API.
 
         Raises TemplateError as well.
 
@@ -270,7 +271,7 @@ class LLM:
         return self._text.takes_template_arg(name)
 
     def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None = None) -> Tensor:
-        """Return float32 logits [positions, V] after each of these positions (all by default).
+        """Return float32 logits [positions, V] after each given position (by default all).
 
         Computed through the engine's paged path, without the prefix cache.
         """
@@ -278,7 +279,7 @@ class LLM:
         return self._loop.run(lambda: self._client.logits(ids, positions))
 
     def close(self) -> None:
-        """Abort what is under way and let go of the engine."""
+        """Abort all requests and free the engine."""
         self._model.close()
 
     def __enter__(self) -> LLM:

@@ -1,4 +1,4 @@
-"""A model with its engine and its text: all that LLM and AsyncLLM have in common."""
+"""Hold a model with its engine and its text: all that LLM and AsyncLLM have in common."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Progress = Callable[[int, int], None]
 
 
 class LoadedModel:
-    """A loaded model that makes requests of what callers give, and runs them in `loop`'s thread.
+    """A loaded model, which turns callers' arguments into requests and runs these in a thread.
 
-    name        the model as its user calls it; its folder takes the place of options.model.
+    name        the model's name as the user gave it; options.model becomes its folder.
 
-    Building it and making requests block; what an AsyncGenerator yields comes in the loop's thread.
-    May be used from several threads. Dropping it ends the thread, but `close` frees more.
+    The constructor and making requests block; an AsyncGenerator yields in the loop's thread.
+    Several threads may use the object. Dropping it ends the thread, but `close` frees more.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LoadedModel:
         weakref.finalize(self.client, self.loop.close)
 
     def __repr__(self) -> str:
-        """Return the arguments that matter, as they were resolved."""
+        """Return the most important arguments, with the values in use."""
         if self.loop.is_closed:
             return f"({self.name!r}, closed)"
         where = self.client.footprint
@@ -86,7 +86,7 @@ class LoadedModel:
         schema: AnswerSchema | None = None,
         tools: Tools | None = None,
     ) -> list[SequenceTexts]:
-        """Return a request for each prompt; InvalidRequest where one can't be."""
+        """Return a request for each prompt; raise InvalidRequest where a prompt can't be one."""
         self.loop.check_open()
         checked = _as_prompts(prompts)
         return [
@@ -103,7 +103,7 @@ class LoadedModel:
         dialect: Dialect,
         tools: object = None,
     ) -> SequenceTexts:
-        """Return the request of one prompt, in which the model was shown these tools."""
+        """Return the request of one prompt, in which the model was shown some tools."""
         self.loop.check_open()
         shown = self._tools({"tools": tools})
         return self._request(0, _as_prompt(prompt), self._checked(params), dialect, tools=shown)
@@ -119,7 +119,7 @@ class LoadedModel:
         """Return a request for each of one or more conversations.
 
         schema      the type of the answers, which AnswerSchema explains.
-        options     those of `encode_chat`, and tool_choice and parallel_tool_calls.
+        options     the options of `encode_chat`, and tool_choice and parallel_tool_calls.
         """
         self.loop.check_open()
         of_answers = None if schema is None else AnswerSchema(schema)
@@ -140,14 +140,14 @@ class LoadedModel:
     def chat_request(
         self, messages: Conversation, params: SamplingParams | None, **options: Any
     ) -> SequenceTexts:
-        """Return the request of one conversation; options are those of `chat_requests`."""
+        """Return the request of one conversation; options are the same as of `chat_requests`."""
         self.loop.check_open()
         tools = self._tools(options)
         ids = self.encode_chat(messages, **options)
         return self._request(0, ids, self._checked(params), self.text.dialect, tools=tools)
 
     def encode_chat(self, messages: object, **options: Any) -> list[int]:
-        """Return a conversation as token ids; options are those of ModelText.encode_chat."""
+        """Return a conversation as token ids; options are the same as of ModelText.encode_chat."""
         self.loop.check_open()
         self.text.tool_use(options.get("tools"))  # refuses what a template would leave out
         options["kwargs"] = options.pop("template_args", None) or {}
@@ -167,7 +167,7 @@ class LoadedModel:
     async def complete_all(
         self, requests: Sequence[SequenceTexts], priority: int
     ) -> AsyncGenerator[Completion, None]:
-        """Yield the completions of all requests, each when it is done; leaving aborts the rest."""
+        """Yield each request's completions when done; leaving the generator aborts the rest."""
         tasks = [
             asyncio.create_task(self._complete(texts, priority, f"prompt {i} of {len(requests)}: "))
             for i, texts in enumerate(requests, start=1)
@@ -182,7 +182,7 @@ class LoadedModel:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def close(self) -> None:
-        """Abort what is under way and let go of the engine; in a forked process do nothing."""
+        """Abort all requests and free the engine; in a forked process do nothing."""
         if self.loop.is_closed or self.loop.is_elsewhere:
             return
         try:
@@ -286,7 +286,7 @@ def in_order(completions: Iterable[Completion]) -> list[Completion]:
 
 
 def checked_ids(token_ids: Sequence[int], positions: Sequence[int] | None) -> Sequence[int]:
-    """Return the arguments of `logits`, whose values the engine checks."""
+    """Return the arguments of `logits` in the types that the engine takes."""
     ids = _as_prompt(token_ids)
     if isinstance(ids, str):
         raise InvalidRequest("token_ids must be token ids, not a text", param="token_ids")

@@ -1,4 +1,4 @@
-"""Log lines: one JSON object each, whatever a client put into a header."""
+"""Format log lines, as JSON objects or text, whatever a client put into a header."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WORD = re.compile(r"[\w./:@%+\[\]-]+")
 
 
 class LogFormat(StrEnum):
-    """The format in which lines are written: for programs, or for people."""
+    """The format of log lines: JSON for programs, or text for people."""
 
     JSON = "json"
     TEXT = "text"
 
 
 def usual_format() -> LogFormat:
-    """Return text where a person reads standard error, on a terminal, else JSON."""
+    """Return the default format: text where standard error is a terminal, else JSON."""
     is_read = sys.stderr is not None and sys.stderr.isatty()
     return LogFormat.TEXT if is_read else LogFormat.JSON
 
@@ -38,10 +38,10 @@ def make_formatter(
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of JSON lines, with keys for `extra`'s `fields` and the `process` it is of.
+    """A formatter of JSON lines, with keys for `extra`'s `fields` and for the `process`.
 
-    An exception is told by its kind and where it was raised; what it says may quote a prompt, so
-    that comes only where `with_messages` is set.
+    An exception is told by its type and where it was raised. Its message may quote a prompt, so it
+    is written only with `with_messages`.
     """
 
     def __init__(self, *, process: str, with_messages: bool) -> None:
@@ -87,7 +87,7 @@ class TextFormatter(JsonFormatter):
 
 
 def shorten(text: str) -> str:
-    """Return the first bytes of a text, as many as a log line takes."""
+    """Return the beginning of a text, as many bytes as a log line takes."""
     raw = text[:MAX_BYTES].encode("utf-8", errors="replace")
     if len(text) <= MAX_BYTES and len(raw) <= MAX_BYTES:
         return text

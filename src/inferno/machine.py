@@ -1,6 +1,6 @@
-"""The cores and memory of this machine, and our share of them, as the operating system says.
+"""Ask the operating system for this machine's cores and memory, and our share of both.
 
-Functions take `root`, where proc/ and sys/ are. What can't be found out is None.
+Functions take `root`, the folder of proc/ and sys/. They return None for unknown values.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def allowed_cpus() -> frozenset[int]:
 
 
 def count_cores(cpus: frozenset[int], root: Path = ROOT) -> int | None:
-    """Return how many physical cores these hardware threads belong to."""
+    """Return how many physical cores some hardware threads belong to."""
     # Hardware threads of one core have the same list of siblings.
     siblings = {_read(_topology(root, cpu)) for cpu in cpus}
     return None if "" in siblings else len(siblings)
@@ -108,7 +108,7 @@ def available_memory(root: Path = ROOT) -> int | None:
 def own_memory(process: int | None = None, root: Path = ROOT) -> int | None:
     """Return the bytes that a process has for itself: resident, and no pages of files.
 
-    process  its number; None: this one.
+    process  the process's id; None: this process.
     """
     status = _read(root / f"proc/{process or 'self'}/status")
     found = re.findall(r"^(?:RssAnon|RssShmem):\s*(\d+) kB$", status, re.M)
@@ -123,7 +123,7 @@ def return_free_memory() -> None:
 
 
 def readable_size(num_bytes: int) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes in words for people, such as 1.5 GB."""
     value, unit = float(num_bytes), "B"
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if value < 1000 or unit == "TB":

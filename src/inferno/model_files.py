@@ -1,7 +1,7 @@
-"""A model's small files: those of a Hugging Face folder, or what a GGUF file says in their place.
+"""Read a model's small files, from a Hugging Face folder or made from a GGUF file's metadata.
 
-Whoever reads a config, a tokenizer or a chat template asks for it by Hugging Face's name, and need
-not know where it comes from.
+Configs, tokenizers and chat templates are asked for by Hugging Face's names, wherever they come
+from.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _MOST_FACTORS = 4096  # half a head's size; real ones have 64
 class ModelFiles(Protocol):
     """The small files of a model, by the names that they have in a Hugging Face folder.
 
-    are_made  whether they are in no file: then what `json` gives is made by this package.
+    are_made  whether the contents are made by this package, and not read from files.
     """
 
     path: Path
     are_made: bool
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a file."""
+        """Return whether there is a file of that name."""
 
     def place(self, name: str) -> str:
-        """Return what messages call it."""
+        """Return the name of a file for messages."""
 
     def read(self, name: str, *, error: type[ModelError], max_bytes: int) -> bytes:
-        """Return its bytes; a missing, special or too large one raises `error`."""
+        """Return a file's bytes; raise `error` if the file is missing, special or too large."""
 
     def json(
         self, name: str, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES
     ) -> dict[str, Any]:
-        """Return the JSON object that it holds; `error` says why not."""
+        """Return the JSON object in a file; raise `error` where there is none."""
 
 
 def model_files(path: Path) -> ModelFiles:
@@ -85,8 +85,8 @@ class FolderFiles:
 class MadeFiles:
     """Files that are made when they are asked for, as of a GGUF file's metadata.
 
-    path    what messages call their source.
-    makers  name -> makes what the file says.
+    path    the name of their source in messages.
+    makers  name -> a function that makes the file's content.
     """
 
     are_made = True

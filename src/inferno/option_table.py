@@ -1,4 +1,4 @@
-"""Options as rows of tables: what an option says of itself, and how its value is checked.
+"""Define options as rows of tables: the facts of an option, and how its value is checked.
 
 An option is a field of a dataclass; inferno/options.py and sampling_params.py have the tables.
 """
@@ -37,15 +37,17 @@ class Option:
     """The facts of an option besides its name, type and default.
 
     absent          the words that help shows in place of a default, which the command works out.
-    choices         all values that it may have.
+    choices         all values that the option may have.
     low, high       the bounds of a number, both inclusive; the lower one not if is_low_excluded.
-    pattern         what a text must match, or each of several texts; `expected` says it in words.
+    pattern         the pattern that a text must match, or each of several texts; `expected` says it
+                    in words.
     accepts_auto    whether the word `auto`, which stands for the default, may replace a number.
-    flags           how the command line spells it, where that is not --its-name. A flag --no-...
-                    turns a switch off that is on by default.
-    former_flags    how it was spelt before; they work for one release, with a warning.
-    former_values   what choices were called before, and are now; likewise.
-    is_python_only  whether no command has it.
+    flags           the spellings on the command line, if not --its-name. A flag --no-... turns a
+                    switch off that is on by default.
+    former_flags    earlier spellings, which work for one release, with a warning.
+    former_values   earlier names of choices, and their present ones; these too work for one
+                    release.
+    is_python_only  whether no command has the option.
     """
 
     help: str
@@ -66,7 +68,7 @@ class Option:
 
 
 def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
-    """Return a dataclass field that is an option with these facts."""
+    """Return a dataclass field for an option with the given facts."""
     metadata = {"option": Option(**facts)}
     if isinstance(default, MappingProxyType):  # dataclasses take it for mutable
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
@@ -75,9 +77,9 @@ def option(default: Any = dataclasses.MISSING, **facts: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OptionRow:
-    """An option of a table, with what its field says.
+    """An option of a table, with the facts and the type of its field.
 
-    hint            the type of its value, as the field says it.
+    hint            the type of the option's value, as the field annotates it.
     kind            the type of a value that is given, or of each of several values.
     """
 
@@ -107,7 +109,7 @@ def table(kind: type) -> Mapping[str, OptionRow]:
 
 
 def take_former_values(options: Any) -> None:
-    """Give options that have a value's former name its present one, with a warning."""
+    """Replace former names of values by the present ones, with a warning."""
     for row in table(type(options)).values():  # type: ignore[arg-type]
         value = getattr(options, row.name)
         for was, now in row.facts.former_values:
@@ -119,7 +121,7 @@ def take_former_values(options: Any) -> None:
 
 
 def renamed(was: str, now: str) -> str:
-    """Return the warning of a former name."""
+    """Return the text of the warning about a former name."""
     return f"{was} is called {now} now; the former name goes with the next release"
 
 

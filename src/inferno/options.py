@@ -1,7 +1,7 @@
-"""Every option once: its name, default, bounds and words, for Python and the command line alike.
+"""List every option once: its name, default, bounds and help, for Python and the command line.
 
-An option is a field of EngineOptions, ServerOptions or WorkerOptions. From these tables follow the
-checks, the commands' options and their help, docs/cli.md, and what `LLM` takes.
+An option is a field of EngineOptions, ServerOptions or WorkerOptions. The checks, the commands'
+options and their help, docs/cli.md, and `LLM`'s arguments follow from these tables.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class EngineOptions:
 
     @property
     def draft_name(self) -> str | None:
-        """Return the name of the model that proposes tokens, None where none does."""
+        """Return the name of the model that proposes tokens; None without one."""
         return draft_name(self.speculative, self.speculative_model)
 
     def _check_memory(self) -> None:
@@ -327,7 +327,7 @@ class EngineOptions:
 
     @property
     def memory_bytes(self) -> int | None:
-        """Return the bound of all memory in bytes, None where there is none."""
+        """Return the bound of all memory in bytes; None without a bound."""
         if self.memory is None:
             return None
         match = _MEMORY.fullmatch(self.memory)
@@ -336,7 +336,7 @@ class EngineOptions:
 
 
 def draft_name(speculative: str, speculative_model: Path | str | None) -> str | None:
-    """Return the name of the draft model that two options name, None if neither does."""
+    """Return the name of the draft model that one of two options gives; None if neither does."""
     if speculative_model is not None:
         return str(speculative_model)
     return None if speculative in SPECULATIONS else speculative
@@ -348,7 +348,7 @@ def _seconds(default: float, help: str, group: Group = Group.SERVER) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The options of a server, but for its keys; a bad value raises InvalidRequest."""
+    """The options of a server, except its keys; a bad value raises InvalidRequest."""
 
     host: str = option(
         "127.0.0.1",
@@ -502,7 +502,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """The identity of a worker, and whom it notifies; a bad value raises InvalidRequest."""
+    """The options of a worker: who it is, whom it notifies; a bad value raises InvalidRequest."""
 
     worker_id: str = option(
         help="What the fleet calls this worker.",

@@ -1,4 +1,4 @@
-"""Tell a lack of memory from other problems, whoever met it first, and say what to do about it.
+"""Tell a lack of memory from other problems, and say what to do about it.
 
 Python raises MemoryError; PyTorch, the loader of libraries and the system have words of their own.
 """
@@ -28,7 +28,7 @@ _MOST_WORDS = 200
 
 
 def is_out_of_memory(problem: BaseException | None) -> bool:
-    """Return whether memory ran out, here or in what led to this."""
+    """Return whether an error, or one of its causes, means that memory ran out."""
     while problem is not None:
         if isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM:
             return True
@@ -43,7 +43,7 @@ def is_out_of_memory(problem: BaseException | None) -> bool:
 
 
 def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
-    """Return an error that says how much there is, and what to do."""
+    """Return an error that says how much memory there is, and what to do."""
     return NotEnoughMemory(
         f"memory ran out{_detail(problem)}: {_what_there_is()}; raise that, end other programs, or "
         "choose a smaller model"
@@ -51,7 +51,7 @@ def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
 
 
 def in_a_step(problem: BaseException) -> str:
-    """Return, for the requests of a step in which memory ran out, what to do about it."""
+    """Return the advice for requests of a step in which memory ran out."""
     is_gpu = "CUDA" in str(problem)
     last = ", --max-num-seqs or --gpu-memory-utilization" if is_gpu else " or --max-num-seqs"
     return (
@@ -61,7 +61,7 @@ def in_a_step(problem: BaseException) -> str:
 
 
 def check_address_space() -> None:
-    """Raise NotEnoughMemory where this process may not even take what PyTorch needs to start."""
+    """Raise NotEnoughMemory where this process may not take the memory that PyTorch needs."""
     limit = machine.address_space_limit()
     if limit is not None and limit < LEAST_ADDRESS_SPACE:
         raise out_of_memory()

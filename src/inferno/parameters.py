@@ -1,4 +1,4 @@
-"""Parameters by the names that people bring: an unknown one is answered with what to write here."""
+"""Answer unknown parameters, such as other libraries' names, with inferno's own name."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _CLOSE = 0.6
 
 
 def names_parameters(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function answer unknown keywords with a TypeError that names the right one."""
+    """Have a function answer unknown keywords with a TypeError that names the right one."""
     known = _keywords(function)
 
     @functools.wraps(function)
@@ -203,7 +203,7 @@ def _written(ours: str, known: Collection[str]) -> str | None:
 def takes_as(
     other: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Give a method that passes on all it gets the parameters of who reads them."""
+    """Give a method that passes on its arguments the signature of the function that reads them."""
 
     def with_signature(function: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
         vars(function)["__signature__"] = inspect.signature(other)

@@ -1,4 +1,4 @@
-"""The data of a request, and of the events that answer it: plain and frozen."""
+"""Define the data of a request and of the events that answer it: plain and frozen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class FinishReason(StrEnum):
-    """The reason why a request ended."""
+    """The reason why a sequence ended."""
 
     STOP = "stop"  # an end-of-sequence token, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the end of the context
@@ -33,13 +33,13 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The tokens by which a model sets its reasoning apart from its answer.
+    """The tokens that separate a model's reasoning from its answer.
 
-    opens   begin an output's reasoning; skips begin its answer where there is none, and may be
-            empty. They differ.
+    opens   begin an output's reasoning; skips begin the answer where there is no reasoning, and may
+            be empty. The two differ.
     closes  from the end of the reasoning to the beginning of the answer; never empty.
-    marks   special tokens that have no place inside of the reasoning.
-    is_open the prompt has begun it already.
+    marks   special tokens that must not occur inside the reasoning.
+    is_open whether the prompt has begun the reasoning already.
     """
 
     opens: tuple[int, ...]
@@ -56,12 +56,12 @@ class Request:
     eos_token_ids   tokens that end the output unless params.ignore_eos is set.
     bad_words_ids   params.bad_words as token ids: the last token of each is never chosen after the
                     others.
-    reasoning       how the output may begin before its answer, where that is bound; None if it
+    reasoning       how the output may begin before an answer that has a shape; None if the output
                     is an answer from its first token on.
-    answer_so_far   the beginning of the answer, where the prompt ends with it: its shape goes on
+    answer_so_far   the beginning of the answer, if the prompt ends with one: the shape continues
                     from there.
     priority        higher runs first; then the earlier arrival.
-    prediction_ids  what the output may be like; see SamplingParams.prediction.
+    prediction_ids  a prediction of the output; see SamplingParams.prediction.
     cache_salt      prefix-cache blocks are shared only between requests with the same salt.
     reads_prefix_cache  False computes every prompt token, so that all their logits exist.
     """
@@ -81,9 +81,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """One token's log-probability, and the likeliest tokens at its position, likeliest first.
+    """The log-probability of a token, and the likeliest tokens at its position, likeliest first.
 
-    rank        the token's own place among all, from 1; told of a prompt's tokens.
+    rank        the token's rank among all tokens, from 1; given for a prompt's tokens only.
     """
 
     token_id: int
@@ -104,18 +104,19 @@ class ProposalCounts(NamedTuple):
 
 
 class TokenEvent(NamedTuple):
-    """The news of one sequence of a request: tokens, an ending, or both.
+    """An event of one sequence of a request: new tokens, the end, or both.
 
-    token_ids       new tokens since the last event; a stop token that ended it is the last of them.
+    token_ids       new tokens since the last event; a stop token that ended the sequence is the
+                    last.
     logprobs        one entry per token, when asked for.
     prompt_logprobs one entry per prompt token (None for the first), once, with the first tokens.
     num_cached_tokens   prompt tokens that the prefix cache spared.
-    stop_token_id   the token that ended it, when one did.
+    stop_token_id   the token that ended the sequence, when one did.
     error           what went wrong, when finish_reason is `error`.
     queue_seconds   how long the sequence waited before its first step.
-    proposals       what became of the tokens that were proposed for it, all so far.
+    proposals       counts of the tokens proposed for the sequence so far.
 
-    (A NamedTuple, because one is built per token: four times faster than a frozen dataclass.)
+    It is a NamedTuple, because one is built per token, four times faster than a frozen dataclass.
     """
 
     request_id: str

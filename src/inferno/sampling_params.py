@@ -1,4 +1,4 @@
-"""SamplingParams: the table of sampling parameters, each with its default, bounds and help.
+"""Define SamplingParams, the table of sampling parameters: each one's default, bounds and help.
 
 Their checks, the command line's options, and the bounds and texts of the server's fields follow
 from it. A new one is a field here, a line in `GenerateFields` (server/openai/request_types.py) and,
@@ -94,13 +94,14 @@ class SamplingParams:
     n               sequences per prompt.
     logprobs        the chosen token's log-probability and that many of the likeliest (0 to 20),
                     from the model's own distribution; None is off. prompt_logprobs likewise.
-    logprob_token_ids  tokens whose log-probabilities are told at each new token in place of the
-                    likeliest ones, where logprobs is on; up to 128.
+    logprob_token_ids  tokens whose log-probabilities are given at each new token, instead of the
+                    likeliest tokens', if logprobs is on; up to 128.
     repetition_detection  a RepetitionDetection: an output that repeats itself ends; None is off.
     thinking_token_budget  tokens of reasoning at most, after which the model must answer; None sets
                     no bound. Where a model sets no reasoning apart, it means nothing.
-    prediction      a text that the output may be like, such as the file that it edits: where it is,
-                    the output comes faster. It is the same without; None predicts nothing.
+    prediction      a text that the output may resemble, such as the file to edit: where the output
+                    does, it comes faster. Its tokens are the same without a prediction; None
+                    predicts nothing.
     structured      a JSON Schema, regular expression, choice or grammar that the output keeps to;
                     it ends with the document, whatever min_tokens and ignore_eos say.
     """
@@ -227,7 +228,7 @@ class SamplingParams:
             raise InvalidRequest("logprob_token_ids needs logprobs", param="logprob_token_ids")
 
     def __repr__(self) -> str:
-        """Return the expression that builds it again, without fields that have their defaults."""
+        """Return an expression that builds equal parameters, without defaults."""
         given = [(name, default, getattr(self, name)) for name, default, _ in _CHECKS]
         shown = [
             f"{name}={dict(value) if isinstance(value, Mapping) else value!r}"
@@ -238,7 +239,7 @@ class SamplingParams:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Return the stop strings, however `stop` was given."""
+        """Return the stop strings as a tuple, however `stop` was given."""
         return tuple(self.stop)
 
 

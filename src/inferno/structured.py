@@ -1,4 +1,4 @@
-"""The shape that an answer must have: a JSON Schema, a regular expression, a choice, a grammar."""
+"""Define the shape of an answer: a JSON Schema, a regular expression, a choice, a grammar."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ class StructuredOutput:
 
 
 def has_grammars() -> bool:
-    """Return whether the library is installed by which answers get a shape."""
+    """Return whether the library for answers with a shape is installed."""
     return find_spec(LIBRARY) is not None
 
 
 class AnswerSchema:
-    """A type of answers: the shape that it asks for, and how a text becomes a value of it.
+    """A type of answers: the shape to ask for, and how a text becomes a value.
 
     schema      a class with `model_json_schema` and `model_validate_json`, as Pydantic's models
                 are; a Pydantic TypeAdapter; or a JSON Schema as a mapping, whose values are plain.
@@ -120,7 +120,7 @@ class AnswerSchema:
         self.shape = StructuredOutput(json=shape)
 
     def read(self, text: str) -> Any:
-        """Return the value of a whole answer; None where the type's own validators refuse it."""
+        """Return the value of a whole answer; None where the type's validators refuse it."""
         try:
             return self._read(text)
         except ValueError:

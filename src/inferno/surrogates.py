@@ -1,4 +1,4 @@
-"""Texts that hold half of a surrogate pair, which is no character."""
+"""Refuse texts that hold half of a surrogate pair, which is no character."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def check_whole(text: str, name: str, *, param: str) -> None:
-    """Raise InvalidRequest for half of a surrogate pair: no UTF-8 and no token can carry it.
+    """Raise InvalidRequest for a text with half of a surrogate pair, which UTF-8 can't encode.
 
     name    of the text, for the message.
     """

@@ -1,4 +1,4 @@
-"""PyTorch without what only traces and exports programs, which is a third of its import.
+"""Import PyTorch without the parts that trace and export programs, a third of its import.
 
 `import torch` registers functions in Python by which tracers foresee the shapes of operators, and
 makes ready to export programs. inferno's commands do neither. A program that imports inferno as a
@@ -33,9 +33,10 @@ _TRACING = (
 
 
 def defer_tracing() -> None:
-    """Have PyTorch import what traces and exports when it is asked for, if it isn't imported yet.
+    """Have PyTorch import its parts for tracing and exporting only when they are used.
 
-    All of it works as ever, only later. Of a version that was not tried nothing is put off.
+    All parts work as ever, only later. For versions of PyTorch that weren't tried, this does
+    nothing.
     """
     is_new = "torch" not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path)
     if is_new and _version().startswith(_TESTED_VERSIONS):

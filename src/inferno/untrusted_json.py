@@ -1,4 +1,4 @@
-"""Read JSON that nobody vouches for: strictly, in bounded time and memory."""
+"""Read untrusted JSON: strictly, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SEPARATORS = 300_000
 
 
 class Malformed(Exception):
-    """Raised when bytes are not what the format says; whoever knows the file's name adds it."""
+    """Raised when bytes aren't in the expected format; callers add the file's name."""
 
 
 class BadNumber(Malformed):
@@ -39,7 +39,7 @@ class TooWide(Malformed):
 def parse_object(raw: bytes, *, may_repeat: bool = False) -> dict[str, Any]:
     """Parse the JSON object in `raw`; refuse duplicate keys, NaN, Infinity and deep nesting.
 
-    may_repeat  a key may come twice with the same value, as in files that people edit.
+    may_repeat  whether a key may come twice with the same value, as in files that people edit.
 
     The caller bounds the length of `raw`. Raises Malformed.
     """

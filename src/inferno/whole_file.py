@@ -1,4 +1,4 @@
-"""Replace a file, all or nothing: a new one gets its name when it is whole."""
+"""Replace a file, all or nothing: the new file gets its name when it is whole."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, prefix: str) -> Iterator[BinaryIO]:
-    """Yield a file to be written, ours alone to read, which is `path` once the block has ended.
+    """Yield a file to write to, private to its user, which becomes `path` when the block ends.
 
-    prefix  how its name beside it begins until then. It is removed if anything goes wrong.
+    prefix  the beginning of the file's name, beside `path`, until then. The file is removed if
+            anything goes wrong.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
     try:

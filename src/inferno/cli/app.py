@@ -1,4 +1,4 @@
-"""The table of commands."""
+"""List the commands, and build the application of one or all."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _COMMANDS = {
 
 
 def app_for(arguments: Sequence[str]) -> typer.Typer:
-    """Return the application that these arguments are for.
+    """Return the application for a command line's arguments.
 
-    It has the command that they begin with and no other, which takes half the time; all of them
-    where they begin with something else.
+    It has only the command that the arguments begin with, which takes half the time; all commands
+    if they begin with something else.
     """
     return _app([name for name in arguments[:1] if name in _COMMANDS] or _COMMANDS)
 

@@ -1,4 +1,4 @@
-"""End a command in which something goes wrong: one line, an exit code, no traceback."""
+"""End a command that fails: with one line and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_EXTRA_SERVE = (
 def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
     """Turn errors into one line on standard error; with `debug`, tracebacks stay.
 
-    The exit code is 2 where the value of an option is refused, whoever refuses it, else 1.
+    The exit code is 2 where the value of an option is refused, else 1.
 
     loads_model     whether there must be memory for a model.
     """

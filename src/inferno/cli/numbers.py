@@ -40,7 +40,7 @@ def read_number(
 ) -> Callable[[str | Number], Any]:
     """Return a parser of numbers within bounds; its error says what was given and expected.
 
-    or_auto     what the word `auto` stands for, if it may be given.
+    or_auto     the value of the word `auto`, if the option takes it.
     """
     expected = "" if or_auto is _NOT_AUTO else "auto, or "
     expected += _KINDS[kind]

@@ -1,4 +1,4 @@
-"""Commands' options from the tables of `inferno.options`, and what was given as their values."""
+"""Make commands' options from the tables of `inferno.options`, and collect their values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def takes_options(
 
 
 def set_parameters(command: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
-    """Let a command have these parameters for all who ask, typer among them."""
+    """Give a command's function a signature with the given parameters, which typer reads."""
     signature = inspect.Signature(
         sorted(parameters, key=lambda each: each.kind), __validate_parameters__=False
     )
@@ -61,7 +61,7 @@ def set_parameters(command: Callable[..., Any], parameters: list[inspect.Paramet
 
 
 def options_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a table's options among what a command was given, for its class."""
+    """Return the values of a table's options from a command's arguments, for the table's class."""
     found = {}
     for row in table(kind).values():
         name = _name(row)

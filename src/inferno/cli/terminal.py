@@ -1,4 +1,4 @@
-"""The output of commands on a terminal: a loading bar, a table, text that it can encode."""
+"""Write the output of commands on a terminal: a loading bar, tables, text that can be encoded."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class LoadingBar:
         self._bar.update(self._task, completed=done, total=total, visible=True)
 
     def tell(self, what: str) -> None:
-        """Show what is being done that is not counted in bytes."""
+        """Show in words work that is not counted in bytes."""
         self._bar.update(self._task, description=what, completed=0, total=None, visible=True)
 
     def note_capture(self, done: int, total: int) -> None:
-        """Show which of the steps is recorded that are before any request."""
+        """Show how many of the steps are recorded that come before any request."""
         self.tell(f"recording step {min(done + 1, total)} of {total}")
 
 
@@ -84,12 +84,12 @@ def safe_text(text: str, encoding: str | None) -> str:
 
 
 def as_text(given: str) -> str:
-    """Return what was typed, or an argument, with U+FFFD for bytes that the locale can't read."""
+    """Return typed text or an argument, with U+FFFD for bytes that the locale can't read."""
     return given.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def visible_text(text: str) -> str:
-    """Return a text that others wrote without what would steer a terminal: that is spelled out."""
+    """Return a text with control characters, which would steer a terminal, spelled out."""
     return "".join(
         character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
         for character in text
@@ -111,7 +111,7 @@ def is_terminal() -> bool:
 
 
 def has_colours() -> bool:
-    """Return whether the terminal of standard output has styles, which nobody has forbidden."""
+    """Return whether the terminal of standard output has styles, and they aren't switched off."""
     return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -124,7 +124,7 @@ def print_text(text: str) -> None:
 
 
 def print_of_others(text: str) -> None:
-    """Write a text that others wrote, a model say: on a terminal without what would steer that."""
+    """Write a text of others, such as a model's; a terminal gets control characters spelled out."""
     print_text(printable(text) if is_terminal() else text)
 
 

@@ -1,4 +1,4 @@
-"""EngineClient: all that the outside sees of an engine; ServedEngine: what a server needs, too."""
+"""Define EngineClient, all that others see of an engine, and ServedEngine, for servers."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class EngineFacts:
 class EngineStats:
     """A snapshot, at most a second old while the engine is idle; counters survive restarts.
 
-    Counters: steps, step_seconds, preemptions, swaps (those preemptions after which host memory
+    Counters: steps, step_seconds, preemptions, swaps (preemptions after which host memory
     kept what was computed), prompt_tokens (of requests that were accepted),
-    cached_tokens (those of them that the prefix cache spared, counted when a request ends),
+    cached_tokens (prompt tokens that the prefix cache spared, counted when a request ends),
     generated_tokens, restarts.
-    proposed_tokens, accepted_tokens    of speculation, by who proposed them.
-    running, waiting    sequences that have a place, and those that have none.
+    proposed_tokens, accepted_tokens    of speculation, by proposer.
+    running, waiting    sequences that have a place, and sequences that wait for one.
     blocks_used     held by somebody; blocks_cached: held by nobody, but reusable; blocks_swapped:
                     in host memory.
     batch_size      sequences in the last step.
@@ -119,7 +119,7 @@ class EngineClient(Protocol):
         """End one sequence, as when a stop string was found; its last event says `aborted`."""
 
     async def close(self) -> None:
-        """End open requests as aborted and let go of the engine."""
+        """End open requests as aborted, and free the engine."""
 
 
 class ServedEngine(EngineClient, Protocol):
@@ -138,25 +138,25 @@ class ServedEngine(EngineClient, Protocol):
 
     @property
     def recovery(self) -> Recovery | None:
-        """Return how the replacement of a dead engine gets on; None unless it is RESTARTING."""
+        """Return the progress of replacing a dead engine; None unless RESTARTING."""
 
     @property
     def facts(self) -> EngineFacts | None:
-        """Return what is known of the engine; None until it is loaded for the first time."""
+        """Return the facts of the engine; None until it is loaded for the first time."""
 
     @property
     def progress(self) -> float:
-        """Return how much of the stage of loading is done, from 0 to 1."""
+        """Return how much of the present stage of loading is done, from 0 to 1."""
 
     @property
     def stage(self) -> str:
-        """Return which stage of loading that is: weights, or graphs where steps are recorded."""
+        """Return the stage of loading: weights, or graphs where steps are recorded."""
 
     def stats(self) -> EngineStats:
-        """Return the newest snapshot; it costs nothing."""
+        """Return the newest statistics, without asking the engine."""
 
     async def start(self) -> None:
-        """Begin to load, and return at once; call it from the event loop that will use it."""
+        """Begin to load, and return at once; call it from the event loop of later calls."""
 
     async def wait_ready(self) -> None:
-        """Wait until the engine takes requests; raises what prevents loading, or EngineDied."""
+        """Wait until the engine takes requests; raise the error of loading, or EngineDied."""

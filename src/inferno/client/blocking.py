@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that block and for those with other loops."""
+"""Run an event loop in a thread of its own, for callers that block or have other loops."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class BlockingLoop:
-    """An event loop for threads that wait: works inside notebooks and from several threads.
+    """An event loop for callers that wait, also in notebooks and from several threads.
 
     After a fork the child has no such thread. There every call raises EngineDied at once, and
-    touches no lock of the parent's, for another thread may have held it.
+    touches no lock, for another thread of the parent may have held it.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class BlockingLoop:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Return whether its thread is in another process, which was forked to make this one."""
+        """Return whether the loop's thread is in the process that this was forked from."""
         return os.getpid() != self._pid
 
     def check_open(self) -> None:
-        """Raise EngineDied where nothing can be run any more."""
+        """Raise EngineDied if the loop is closed or in another process."""
         if self.is_elsewhere:
             raise EngineDied(
                 "this LLM was made before this process was forked and works only in the process "
@@ -68,7 +68,7 @@ class BlockingLoop:
         return result
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-        """Yield the items as they come; leaving the iteration closes their generator."""
+        """Yield a generator's items as they come; leaving the iteration closes the generator."""
         passage = _Passage(items, self._loop)
         try:
             self._hand_over(passage)
@@ -82,7 +82,7 @@ class BlockingLoop:
             self._leave(passage)
 
     async def iterate_from(self, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """Yield the items as `iterate` does, without blocking the caller's own loop."""
+        """Yield items as `iterate` does, without blocking the caller's own loop."""
         news = asyncio.Event()
         passage = _Passage(items, self._loop, reader=(asyncio.get_running_loop(), news))
         try:
@@ -104,7 +104,7 @@ class BlockingLoop:
             self._leave(passage)
 
     def close(self) -> None:
-        """Cancel what runs, and end the thread; whoever waits gets EngineDied."""
+        """Cancel what runs, and end the thread; waiting callers get EngineDied."""
         if self.is_elsewhere:
             self._forget_tasks()
             return

@@ -1,4 +1,4 @@
-"""One engine in a process of its own, from its start to its end, and the socket to it."""
+"""Handle one engine in a process of its own, and the socket to it, from start to end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REAP_SECONDS = 10.0  # a killed process can be held up only by the kernel
 
 
 class Child:
-    """A running process; `end` it whatever happens."""
+    """A running engine's process; call `end` whatever happens."""
 
     def __init__(self, process: subprocess.Popen[bytes], connection: _Connection) -> None:
         self._process = process
@@ -35,7 +35,7 @@ class Child:
 
     @classmethod
     async def start(cls, spawned: Spawned, take: Callable[[FromEngine], None]) -> Self:
-        """Talk to a process that was started; `take` gets its messages."""
+        """Connect to a process that was started; `take` gets its messages."""
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_unix_connection(
@@ -52,11 +52,11 @@ class Child:
         return self._process.pid
 
     def send(self, message: ToEngine) -> None:
-        """Send a message, unless the process is gone; ValueError where it can't be said."""
+        """Send a message, unless the process is gone; raise ValueError if it can't be encoded."""
         self._connection.send(message)
 
     async def ended(self, seconds: float) -> bool:
-        """Wait up to so many seconds, and return whether the socket closed: no more will come."""
+        """Wait up to so many seconds; return whether the socket closed, so no more will come."""
         await asyncio.wait({self._connection.lost}, timeout=seconds)
         return self._connection.lost.done()
 
@@ -66,11 +66,14 @@ class Child:
         return self._process.returncode == EXIT_CODE
 
     def kill(self) -> None:
-        """Kill the process; `end` it all the same."""
+        """Kill the process at once.
+
+        Await `end` afterwards all the same: it closes the connection and reaps the process.
+        """
         self._process.kill()
 
     async def end(self, patience: float = 0.0) -> str:
-        """Give the process so long to exit, then kill it; return how it ended, in words."""
+        """Wait `patience` seconds for an exit, else kill the process; return how it ended."""
         self._connection.close()
         if not await self._exits(patience):
             self.kill()

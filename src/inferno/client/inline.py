@@ -1,4 +1,4 @@
-"""An engine in this process, stepped by the event loop that asks for its events."""
+"""Run an engine in this process, stepped by the event loop that asks for its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InlineClient:
         self._has_failed = False
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Yield a request's events until each sequence has ended; a slow reader gets them merged.
+        """Yield a request's events until each sequence has ended; merge them for a slow reader.
 
         The request's id must be new.
         """
@@ -70,7 +70,7 @@ class InlineClient:
         self._wake()
 
     async def logits(self, token_ids: Sequence[int], positions: Sequence[int] | None) -> Tensor:
-        """Wait until no request is under way, then return what Engine.logits does."""
+        """Wait until no request is under way, then return the result of Engine.logits."""
         while self._driver is not None and not self._driver.done():
             await asyncio.wait({self._driver})  # which leaves it running when we are cancelled
         if self._death is not None:
@@ -78,7 +78,7 @@ class InlineClient:
         return self._engine.logits(token_ids, positions)
 
     async def close(self) -> None:
-        """End open requests as aborted, and take no more."""
+        """End open requests as aborted, and take no more requests."""
         self._death = EngineDied("this LLM is closed; make a new one")
         for request_id in self._streams:
             self._engine.abort(request_id)

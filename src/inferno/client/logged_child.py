@@ -1,6 +1,6 @@
-"""Runs a module as `python -m` does, in a process whose log, warnings and last words are log lines.
+"""Run a module as `python -m` does, with all log, warnings and errors as log lines.
 
-Run as `python -m inferno.client.logged_child FORMAT LEVEL MODULE ARGUMENT...`.
+The command is `python -m inferno.client.logged_child FORMAT LEVEL MODULE ARGUMENT...`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, which is replaced when it dies or hangs."""
+"""Run an engine in a process of its own, which is replaced when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _COUNTERS_BY_NAME = ("proposed_tokens", "accepted_tokens")
 
 
 class ProcessClient:
-    """A ServedEngine: make and use it in one event loop, in a thread that stays.
+    """A ServedEngine in its own process; make and use it in one event loop, in a thread that stays.
 
-    After a fork it is the parent's: in the child it raises EngineDied, and touches nothing.
+    After a fork the engine belongs to the parent: in the child, calls raise EngineDied.
 
-    first           a process that was started already, to be the first engine's.
-    log             how engines write their log; None is as Python does by itself.
+    first           a process that is already started, for the first engine.
+    log             how engines write their log; None: as Python does by default.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ProcessClient:
         await self._supervisor.wait_ready()
 
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
-        """Yield a request's events until each sequence has ended; a slow reader gets them merged.
+        """Yield a request's events until each sequence has ended; merge them for a slow reader.
 
         The request's id must be new.
         """
@@ -132,7 +132,7 @@ class ProcessClient:
             self._supervisor.send(Abort(request_id, sequence_index))
 
     async def close(self) -> None:
-        """End open requests as aborted, and the process."""
+        """End open requests as aborted, and end the process."""
         if self._is_elsewhere:
             return
         for stream in self._streams.values():

@@ -1,4 +1,4 @@
-"""An engine that follows a script, without weights: tests of a server give it words and faults."""
+"""Play an engine by a script, without weights, so that a server's tests choose words and faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Positive = Annotated[int, Meta(ge=1, le=MAX_TOKEN_ID)]
 class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The scripted answer to one request: its tokens, their delays, and how it fails.
 
-    token_ids       its output; None repeats the prompt. The request's own max_tokens, stop tokens
+    token_ids       the output; None repeats the prompt. The request's own max_tokens, stop tokens
                     and eos tokens end it sooner.
     is_endless      the tokens begin again when they are used up; else the end is a `stop`.
     first_delay     seconds before the first token; delay: before each other one.
@@ -51,7 +51,7 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The i-th request gets the i-th answer, all later ones the last; with none they are echoed.
+    """A script: the i-th request gets the i-th answer, later ones the last; without any, an echo.
 
     load_error      a sentence: the engine can't be loaded.
     """
@@ -66,7 +66,7 @@ class Script(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_script(path: Path) -> Script:
-    """Read a script from a JSON file, whose keys are the fields; ModelError for a bad one."""
+    """Read a script from a JSON file, whose keys are the fields; ModelError for a bad file."""
     try:
         return msgspec.convert(read_json(path, error=ModelError), Script)
     except msgspec.ValidationError as problem:
@@ -124,7 +124,7 @@ class ScriptedClient:
         return self._known().max_model_len
 
     def stats(self) -> EngineStats:
-        """Return counts made from the players; each sequence counts as one block."""
+        """Return statistics of the scripted answers; each sequence counts as one block."""
         running = len(self._players)
         return EngineStats(
             steps=self._num_tokens,

@@ -1,4 +1,4 @@
-"""An engine's process in its first moments, while it imports PyTorch and nobody talks to it yet."""
+"""Start an engine's process, which imports PyTorch before anybody talks to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REAP_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class EngineLog:
-    """The form in which an engine's process logs to standard error, which it shares with ours."""
+    """The format and level of an engine's log, on the standard error that it shares with us."""
 
     format: str
     level: str
@@ -32,7 +32,7 @@ class Spawned:
 
 
 def spawn(log: EngineLog | None = None) -> Spawned:
-    """Start a process, from a thread that stays: Linux ends the process with that thread."""
+    """Start a process, from a thread that stays: Linux ends the process when its thread ends."""
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -44,7 +44,7 @@ def spawn(log: EngineLog | None = None) -> Spawned:
 
 @contextmanager
 def spawned(log: EngineLog | None = None) -> Iterator[Spawned]:
-    """Yield a process, to be given to whoever needs it; it is killed at the end if left running."""
+    """Yield a started process; kill it at the block's end if it still runs."""
     started = spawn(log)
     try:
         yield started

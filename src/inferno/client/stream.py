@@ -1,4 +1,4 @@
-"""The events of one request on their way to a reader who may be slow."""
+"""Pass the events of a request to a reader who may be slow."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from inferno.requests import FinishReason, Request, TokenEvent, TokenLogprobs
 
 
 class EventStream:
-    """The events of one request, at most one kept per sequence: what waits is merged.
+    """The waiting events of one request, merged to at most one for each sequence.
 
-    So what an absent reader costs is bounded by its own tokens. Use it from one event loop.
+    So the memory of an absent reader is bounded by its own tokens. Use it from one event loop.
     """
 
     def __init__(self, request: Request) -> None:
@@ -25,7 +25,7 @@ class EventStream:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether nothing can follow what was put."""
+        """Return whether no more events can be added."""
         return not self._open or self._problem is not None
 
     def put(self, event: TokenEvent) -> None:
@@ -51,22 +51,22 @@ class EventStream:
             self.put(TokenEvent(self._request_id, index, finish_reason=FinishReason.ABORTED))
 
     def fail(self, problem: InfernoError) -> None:
-        """End all sequences: the reader gets what was put before, then this error."""
+        """End all sequences: the reader gets the events added before, then an error."""
         if not self.has_ended:
             self._problem = problem
             self._wake()
 
     async def read(self) -> AsyncGenerator[TokenEvent, None]:
-        """Yield the events; there is one reader."""
+        """Yield the events; only one reader may call this."""
         while (news := self.news()) is not None:
             await news
             for event in self.take():
                 yield event
 
     def news(self) -> asyncio.Future[None] | None:
-        """Return a future, done once there are events to take; None where no more will come.
+        """Return a future that is done once there are events to take; None if no more will come.
 
-        Raises the error that ended the stream when all that was put before has been taken.
+        Raises the error that ended the stream once all events before it have been taken.
         """
         self._reader = reader = asyncio.get_running_loop().create_future()
         if self._waiting:
@@ -78,7 +78,7 @@ class EventStream:
         return reader
 
     def take(self) -> list[TokenEvent]:
-        """Return the events that wait, at most one for each sequence, and keep none of them."""
+        """Return and remove the waiting events, at most one for each sequence."""
         events, self._waiting = self._waiting, {}
         return [event.event() if isinstance(event, _Merged) else event for event in events.values()]
 

@@ -1,4 +1,4 @@
-"""Keeps an engine's process running: starts it, watches it make progress, replaces it."""
+"""Keep an engine's process running: start it, watch its progress, replace it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ _MOST_FIRST_STEP = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """The seconds that an engine may take for what it does.
+    """The seconds that an engine may take for each of its tasks.
 
-    heartbeat       between two questions how it is.
-    start           to its first word: while it imports PyTorch, it can't tell how that goes.
-    load            without news of its loading.
+    heartbeat       between two checks of the engine.
+    start           to the engine's first message: while it imports PyTorch, it can't report
+                    progress.
+    load            without progress of loading.
     step            for a step, at the least; times: or so often as long as the step is expected
                     to take, if that is longer.
     close           to exit when told to.
-    first_delay     before it is started again, doubled after each failure but the first, up to
-                    most_delay. A failure is a death without a step, before or `quick` seconds
-                    after it was loaded; any other death begins the count again.
+    first_delay     before the engine is started again, doubled after each failure but the first, up
+                    to most_delay. A failure is a death without a step, before loading ended or up
+                    to `quick` seconds later; any other death resets the count.
     """
 
     heartbeat: float = 1.0
@@ -69,14 +70,14 @@ class Patience:
 
     @classmethod
     def of(cls, engine_timeout: float | None) -> Patience:
-        """Return the usual patience, or one with so many seconds for a step or for loading."""
+        """Return the default patience, or one with the given seconds for a step or for loading."""
         if engine_timeout is None:
             return cls()
         heartbeat = min(cls().heartbeat, engine_timeout / 4)
         return cls(heartbeat=heartbeat, load=engine_timeout, step=engine_timeout, times=0.0)
 
     def of_step(self, expected_seconds: float | None, weight_bytes: int) -> float:
-        """Return how long a step may take."""
+        """Return how long a step may take, by its expected time."""
         if not self.times:
             return self.step
         if expected_seconds is None:
@@ -86,14 +87,14 @@ class Patience:
 
 
 class Supervisor:
-    """One engine at a time, and another whenever it dies, until `close`.
+    """The keeper of one engine at a time, which starts another whenever it dies, until `close`.
 
-    Only a model that could not be loaded, not even once, is given up.
+    It gives up only if the model could not be loaded even once.
 
-    first           a process that was started already, to be the first engine's.
-    log             how the other engines' processes write theirs.
-    take            gets the messages of an engine that is loaded.
-    on_death        is told at once when an engine died.
+    first           a process that is already started, for the first engine.
+    log             how later engines' processes write their log.
+    take            a function that gets the messages of a loaded engine.
+    on_death        a function called at once when an engine died.
     """
 
     def __init__(
@@ -138,19 +139,19 @@ class Supervisor:
 
     @property
     def recovery(self) -> Recovery | None:
-        """Return how the engine is being replaced; None unless it is."""
+        """Return the progress of replacing the engine; None unless it is being replaced."""
         if self.state is not EngineState.RESTARTING:
             return None
         left = 0.0 if self._starts_at is None else self._starts_at - time.monotonic()
         return Recovery(self._num_failures, max(0.0, left))
 
     def start(self) -> None:
-        """Start the first engine, unless that was done."""
+        """Start the first engine, unless it was started already."""
         if self._task is None:
             self._task = asyncio.create_task(self._supervise())
 
     async def wait_ready(self) -> None:
-        """Wait until the engine takes requests; raises why that will not be."""
+        """Wait until the engine takes requests; raise the error if it never will."""
         while self.state in (EngineState.LOADING, EngineState.RESTARTING):
             await self._settled.wait()
         self.check_ready()
@@ -169,7 +170,7 @@ class Supervisor:
                 raise self._refusal.error()
 
     def send(self, message: ToEngine) -> None:
-        """Send to the engine that runs now; ValueError where the message can't be said."""
+        """Send to the engine that runs now; raise ValueError if the message can't be encoded."""
         if self._child is not None:
             self._child.send(message)
 

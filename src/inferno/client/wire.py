@@ -1,4 +1,4 @@
-"""The messages between a client and an engine in another process, and their bytes.
+"""Define the messages between a client and an engine in another process, and their bytes.
 
 A frame is the body's length and its number, counted from 0 in each direction, both 32 bits,
 little-endian; then the body: one message in MessagePack, decoded by its type and nothing else.
@@ -31,18 +31,18 @@ T = TypeVar("T")
 
 
 class BrokenWire(Exception):
-    """Raised when received bytes are no frame or message: the other side is out of order."""
+    """The error of received bytes that are no frame or message."""
 
 
 class Problem(Struct, frozen=True, array_like=True):
-    """An error of errors.py, by name."""
+    """A message with an error of errors.py, by name."""
 
     kind: str
     message: str
     param: str | None
 
     def error(self) -> InfernoError:
-        """Return the error as it was raised; EngineDied for a name that errors.py doesn't have."""
+        """Return the error of that name; EngineDied if errors.py has no such name."""
         kind = getattr(errors, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, InfernoError)):
             return EngineDied(f"{self.kind}: {self.message}")
@@ -63,7 +63,7 @@ def problem_of(error: Exception) -> Problem:
 class Start(Struct, frozen=True, array_like=True, tag=0):
     """The first message, sent once: load a model.
 
-    num_starts      engines that this one's parent started before.
+    num_starts      how many engines the parent started before.
     """
 
     options: EngineOptions
@@ -84,18 +84,18 @@ class Abort(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Ping(Struct, frozen=True, array_like=True, tag=3):
-    """The question where the engine is; a Pong answers it."""
+    """The question how far the engine is; a Pong answers it."""
 
 
 class Shutdown(Struct, frozen=True, array_like=True, tag=4):
-    """The message to end all requests as aborted, tell, and exit."""
+    """The message to end all requests as aborted, report that, and exit."""
 
 
 # From the engine
 
 
 class Loading(Struct, frozen=True, array_like=True, tag=0):
-    """The engine's progress while it loads: bytes of weights, or recorded steps, and all of them.
+    """A message of progress while loading: bytes of weights, or recorded steps, done and in all.
 
     stage   of loading: weights or graphs.
     """
@@ -118,14 +118,14 @@ class NotLoaded(Struct, frozen=True, array_like=True, tag=2):
 
 
 class Refused(Struct, frozen=True, array_like=True, tag=3):
-    """A request that was not begun."""
+    """The message that a request was refused."""
 
     request_id: str
     problem: Problem
 
 
 class Events(Struct, frozen=True, array_like=True, tag=4):
-    """The events that an engine step brought, or some of them."""
+    """A message with events of an engine's step, all or some."""
 
     events: list[TokenEvent]
 
@@ -137,9 +137,9 @@ class Stats(Struct, frozen=True, array_like=True, tag=5):
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=6):
-    """The engine's place: turns of its loop, or pieces of its loading, and whether it waits.
+    """The engine's progress: turns of its loop or pieces of loading, and whether it waits.
 
-    expected_seconds    what the step under way is expected to take; None while nobody knows.
+    expected_seconds    the expected time of the step under way; None if unknown.
     """
 
     num_turns: int
@@ -158,14 +158,14 @@ FromEngine = Loading | Loaded | NotLoaded | Refused | Events | Stats | Pong | Dy
 
 
 class FrameWriter:
-    """A writer of frames: messages become frames in the order in which they are to be sent."""
+    """A writer of frames, made of messages in the order of sending."""
 
     def __init__(self) -> None:
         self._encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
         self._serial = 0
 
     def frame(self, message: ToEngine | FromEngine) -> bytes:
-        """Return the message's frame; ValueError if it is too large or MessagePack can't say it."""
+        """Return a message's frame; raise ValueError if it is too large or can't be encoded."""
         try:
             body = self._encode(message)
         except OverflowError as problem:
@@ -178,14 +178,14 @@ class FrameWriter:
 
 
 class FrameReader:
-    """A reader of frames: bytes, in whatever pieces they come, become frames' bodies."""
+    """A reader of frames, whose bytes may come in any pieces."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._serial = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the frames that are whole now; BrokenWire for a frame too long or out of turn."""
+        """Return the bodies of whole frames; raise BrokenWire for one too long or out of order."""
         self._buffer += data
         bodies, start = [], 0
         while (body := start + _HEADER.size) <= len(self._buffer):
@@ -208,12 +208,12 @@ class FrameReader:
 
 
 def decode_to_engine(body: bytes) -> ToEngine:
-    """Decode a message to the engine; BrokenWire if it is none."""
+    """Decode a message to the engine; raise BrokenWire if the bytes are none."""
     return _decode(_TO_ENGINE, body)
 
 
 def decode_from_engine(body: bytes) -> FromEngine:
-    """Decode a message from the engine; BrokenWire if it is none."""
+    """Decode a message from the engine; raise BrokenWire if the bytes are none."""
     return _decode(_FROM_ENGINE, body)
 
 

@@ -1,1 +1,1 @@
-"""A model's config.json, read key by key into its own config; without torch."""
+"""Read a model's config.json, key by key, into our own config, without torch."""

@@ -1,4 +1,4 @@
-"""DecoderConfig: the sizes and switches of a decoder, and the keys that every family has."""
+"""Define DecoderConfig: the sizes and switches of a decoder; read the keys of every family."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KVSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """The sizes and switches of a decoder; windows[i] is layer i's window, None for none."""
+    """The sizes and switches of a decoder; windows[i] is layer i's window, or None."""
 
     vocab_size: int
     hidden_size: int
@@ -46,7 +46,7 @@ class DecoderConfig:
     mixture: MixtureConfig | None = None
 
     def kv_specs(self, dtype: torch.dtype) -> tuple[KVSpec, ...]:
-        """Return what each layer keeps of a token, in that dtype."""
+        """Return the keys and values that each layer keeps of a token, in a dtype."""
         return tuple(
             KVSpec(
                 num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, window=window, dtype=dtype
@@ -67,10 +67,10 @@ def read_decoder(
     output_bias: bool = False,
     mlp_bias: bool = False,
 ) -> DecoderConfig:
-    """Read the keys that every decoder has; what differs by family is given by its file.
+    """Read the keys that every decoder has; a family's own values are arguments.
 
-    num_kv_heads to rms_norm_eps  what a config without the key means; None: as many as queries
-                                  have, and the width shared among them.
+    num_kv_heads to rms_norm_eps  values for missing keys; None: as many key/value heads as query
+                                  heads, and the width divided among them.
     """
     config.must_be("hidden_act", "silu", "swish")
     config.must_be("activation", "swiglu")

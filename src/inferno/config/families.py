@@ -1,4 +1,4 @@
-"""The table of architectures, and how each reads its config.json: what differs by family."""
+"""List the architectures, and read each family's config.json."""
 
 from __future__ import annotations
 

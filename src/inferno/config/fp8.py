@@ -1,7 +1,7 @@
-"""Quantization sections of config.json whose weights are in FP8: what they may say.
+"""Check the quantization sections of config.json for weights in FP8.
 
-Which weights are in FP8 the tensors tell, not the section. Activations are never quantized by
-scales that a checkpoint brings, so those that need them are refused.
+The tensors tell which weights are in FP8, not the section. Activations are never quantized by a
+checkpoint's scales, so sections that need this are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INERT_OF_ARGUMENTS = frozenset({"observer", "observer_kwargs"})
 def read_fp8(section: ConfigReader) -> None:
     """Check a section of `quant_method` fp8: blocks of 128 by 128, as Qwen and DeepSeek have them.
 
-    Raises ConfigError where it asks for anything else.
+    Raises ConfigError where the section asks for anything else.
     """
     section.choice("quant_method", ("fp8",))
     section.must_be("fmt", "e4m3")
@@ -48,7 +48,7 @@ def read_compressed_tensors(section: ConfigReader) -> None:
     """Check a section of `quant_method` compressed-tensors: weights in FP8, nothing else.
 
     A weight has one scale, or one for each output or block; activations are quantized by scales of
-    their own, or not at all. Raises ConfigError where it asks for anything else.
+    their own, or not at all. Raises ConfigError where the section asks for anything else.
     """
     section.choice("quant_method", ("compressed-tensors",))
     section.must_be("format", "float-quantized")

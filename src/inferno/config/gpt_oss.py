@@ -1,4 +1,4 @@
-"""config.json of gpt-oss: alternating windows, YaRN, and experts that may be packed."""
+"""Read config.json of gpt-oss: alternating windows, YaRN, and experts that may be packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts as a config has them: their sizes, and the activation of each expert."""
+"""Define mixtures of experts as configs have them: their sizes and activations."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Activation = PlainSwiGLU | ClampedSwiGLU
 class MixtureConfig:
     """The sizes and switches of a model's mixtures of experts.
 
-    layers       whether layer i has one; where not, it has a single feed-forward network.
+    layers       whether layer i has a mixture; if not, it has a single feed-forward network.
     num_experts  of a layer; num_chosen: of a token.
     size         an expert's inner width.
     renormalize  the weights of a token's experts sum to one.
     has_bias     of the router and of both products.
-    format       in which checkpoints hold the products' weights packed; None: as floats.
+    format       the packed format of the products' weights in checkpoints; None: floats.
     is_apart     whether the checkpoint holds each expert's gate, up and down product apart, as GGUF
                  files do, in any format, where the family's own checkpoints hold them together.
     """
@@ -58,13 +58,13 @@ class MixtureConfig:
 
 
 def read_num_experts(config: ConfigReader, num_layers: int) -> int:
-    """Read how many experts a layer has, under either of their names."""
+    """Read how many experts a layer has, from either of two keys."""
     high = _MOST_EXPERTS // num_layers
     return _read_either(config, ("num_experts", "num_local_experts"), high)
 
 
 def read_num_chosen(config: ConfigReader, num_experts: int) -> int:
-    """Read how many experts a token uses, under either of their names."""
+    """Read how many experts a token uses, from either of two keys."""
     return _read_either(config, ("num_experts_per_tok", "experts_per_token"), num_experts)
 
 

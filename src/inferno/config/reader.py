@@ -1,4 +1,4 @@
-"""config.json, read key by key: what a model doesn't read must be known to be harmless."""
+"""Read config.json key by key: keys that a model doesn't read must be known to be harmless."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ConfigReader:
         return tuple(self._values)
 
     def has_read(self, key: str) -> bool:
-        """Return whether somebody asked for the key's value."""
+        """Return whether the key's value was read."""
         return key in self._read
 
     def integer(
@@ -86,7 +86,7 @@ class ConfigReader:
         low: float = 0.0,
         may_be_low: bool = False,
     ) -> float:
-        """Return a finite number above `low`, or equal to it where it may be."""
+        """Return a finite number above `low`, or at least `low` where that is allowed."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(key, value, "a number")
@@ -141,7 +141,7 @@ class ConfigReader:
         return tuple(value)
 
     def section(self, *keys: str) -> ConfigReader | None:
-        """Return the first of these keys that holds a non-empty object, as a reader of its own."""
+        """Return a reader of the first of some keys that has a non-empty object."""
         found = [key for key in keys if self._get(key, None)]
         if not found:
             return None
@@ -152,14 +152,14 @@ class ConfigReader:
         return ConfigReader(value, allow_unknown=self._allow_unknown, path=path)
 
     def must_be(self, key: str, *harmless: object) -> None:
-        """Refuse a key whose other values would change the maths in a way we don't have."""
+        """Refuse other values of a key, which would change the maths in a way we don't have."""
         value = self._get(key, harmless[0])
         if value not in harmless:
             expected = " or ".join(repr(choice) for choice in harmless)
             raise self._refuse(key, value, f"{expected}: inferno does not implement the others")
 
     def refuse_unread(self, *, inert: frozenset[str]) -> None:
-        """Refuse keys that nobody read, that are not inert or null, unless all are allowed."""
+        """Refuse keys that were not read, unless they are harmless or null, or all are allowed."""
         unread = sorted(
             key
             for key, value in self._values.items()

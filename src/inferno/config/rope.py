@@ -1,4 +1,4 @@
-"""Rotary positions as a config has them: the base of the frequencies, and their scaling."""
+"""Define rotary positions as configs have them: the base of frequencies, and the scaling."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RopeScaling = FactorScaling | LinearScaling | Llama3Scaling | YarnScaling
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """The base of the frequencies, and how they are stretched (None: not)."""
+    """The base of the rotary frequencies, and their scaling; None: no scaling."""
 
     theta: float = 10000.0
     scaling: RopeScaling | None = None
@@ -66,7 +66,7 @@ def read_rope(config: ConfigReader, *, max_positions: int, theta: float) -> Rope
     """Read rotary parameters in both forms: rope_theta + rope_scaling, or rope_parameters.
 
     Where a config has both, they must say the same: transformers reads rope_scaling alone then, so
-    that a rope_theta that stands in the other one is lost, and the model writes nonsense.
+    a rope_theta in rope_parameters is lost, and the model writes nonsense.
     """
     outer_theta = config.number("rope_theta", theta, low=1.0)
     config.must_be("partial_rotary_factor", 1.0, 1)

@@ -1,4 +1,4 @@
-"""The layers and their windows, the tokens that each sees, as config.json tells them."""
+"""Read the layers and their windows, the numbers of tokens that each sees, from config.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine from its options: config, model, weights, cache, and the parts that run them."""
+"""Build an engine from its options: config, model, weights, cache, and the parts that run them."""
 
 from __future__ import annotations
 
@@ -113,10 +113,11 @@ def build_engine(
 ) -> Engine:
     """Load a model and put an engine around it; `progress(done, total)` counts bytes of weights.
 
-    A draft model's are counted after the model's own, from 0 again.
+    A draft model's bytes are counted after the model's own, from 0 again.
 
     others       bytes of other processes that options.memory bounds as well.
-    captures     counts the steps that are recorded before any request, where that is asked for.
+    captures     counts the steps that are recorded before any request, if capture_graphs asks for
+                 that.
     steps_ahead  whether a device that computes on its own begins a step before the last one's
                  tokens are read; without it no step is padded, and each is sampled as on a CPU.
 
@@ -254,7 +255,7 @@ def _capture(engine: Engine, steps: Sequence[WarmUpStep], captures: Progress | N
 
 
 def problem_with(path: Path) -> str | None:
-    """Return why a model can't be run, by its config; None if it can."""
+    """Return why a model with this config can't be run; None if it can."""
     try:
         read_model_config(read_hf_config(path))
     except ModelError as problem:
@@ -263,7 +264,7 @@ def problem_with(path: Path) -> str | None:
 
 
 def read_hf_config(path: Path) -> dict[str, Any]:
-    """Return config.json of a model, a folder or a GGUF file; ModelNotFound where there is none."""
+    """Return config.json of a model in a folder or a GGUF file; raise ModelNotFound without one."""
     if not path.exists():
         raise ModelNotFound(f"{path} is not there; give a model's folder or a GGUF file")
     files = model_files(path)

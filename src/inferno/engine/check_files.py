@@ -1,6 +1,6 @@
 """Check a model's config and the headers of its weights as loading does, and read no weight.
 
-`inferno doctor MODEL` runs it as a process of its own, for commands import no PyTorch.
+`inferno doctor MODEL` runs this module as a process of its own, for commands import no PyTorch.
 """
 
 from __future__ import annotations

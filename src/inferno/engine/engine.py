@@ -33,7 +33,7 @@ _logger = logging.getLogger("inferno")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """The places and blocks that are taken, between two steps.
+    """The numbers of places and of blocks that are taken, between two steps.
 
     num_running, num_waiting    sequences with and without a place; num_preemptions: so far, and
                     num_swaps of them with a copy of what was computed in host memory.
@@ -72,7 +72,7 @@ class _StepInFlight:
 
 
 class Engine:
-    """Runs requests together, a step at a time.
+    """The engine: runs requests together, a step at a time.
 
     constraints     makes what requests with a shape may say; None where no request has one.
     """
@@ -99,7 +99,7 @@ class Engine:
 
     @property
     def expected_step_seconds(self) -> float | None:
-        """Return how long the step under way should take; None before the first one.
+        """Return how long the step under way should take; None before the first step.
 
         Any thread may ask.
         """
@@ -134,21 +134,21 @@ class Engine:
         )
 
     def widen_tables(self, num_tokens: int) -> None:
-        """Have steps be run as those of longer requests are; see Executor."""
+        """Have steps run as for requests of at least so many tokens; see Executor."""
         self._executor.widen_tables(num_tokens)
 
     def release_memory(self) -> None:
-        """Let the system have memory that only steps need, where none is soon to come."""
+        """Give memory that only steps need back to the system; for an engine that is now idle."""
         with self._bookkeeping():
             self._scheduler.resend()  # for the executor forgets all that it was told
         self._executor.release_memory()
 
     def start_constraints(self, request: Request) -> Future[Sequence[Constraint]] | None:
-        """Begin to make what a request's shape lets it say, which `add_request` takes when done.
+        """Begin to compile what a request's shape lets it say, for `add_request`.
 
-        Returns None for a request that has no shape. Steps go on meanwhile, in any thread. To
-        cancel the future is to want it no more. InvalidRequest, raised by this or by the future,
-        refuses the request; EngineDied tells that the engine was closed.
+        Returns None for a request that has no shape. Steps may go on meanwhile, in any thread.
+        Cancel the future when its result is no longer wanted. InvalidRequest, raised by this or by
+        the future, refuses the request; EngineDied tells that the engine was closed.
         """
         if request.params.structured is None or self._constraints is None:
             return None
@@ -158,10 +158,10 @@ class Engine:
     def add_request(
         self, request: Request, constraints: Sequence[Constraint] | None = None
     ) -> None:
-        """Queue a request. InvalidRequest and NeverFits leave everything else untouched.
+        """Queue a request. After InvalidRequest or NeverFits nothing has changed.
 
-        constraints     of its sequences, as `start_constraints` has made them; a request with a
-                        shape waits for them here if they weren't.
+        constraints     of the request's sequences, as `start_constraints` makes them; if a request
+                        with a shape comes without, they are made here, which takes a while.
         """
         _check_token_ids(request, self.vocab_size)
         _check_choice(request)
@@ -180,22 +180,23 @@ class Engine:
             self._scheduler.add(request, constrain if is_bound else None)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
-        """End a request or one of its sequences, if it is there; the next step tells."""
+        """End a request or one of its sequences, if it is there; the next step reports it."""
         with self._bookkeeping():
             self._scheduler.abort(request_id, sequence_index)
 
     def close(self) -> None:
-        """Let go of what works beside the steps: no request with a shape is taken any more."""
+        """End what works beside the steps: afterwards no request with a shape is taken."""
         if self._constraints is not None:
             self._constraints.close()
 
     def step(self) -> list[TokenEvent]:
-        """Begin the next batch of tokens, and end those that are not to stay in flight.
+        """Begin the next step, and finish the earlier ones that are not to stay in flight.
 
-        Returns what happened to whom. Where the device fails, the step's requests end with an
-        error. Where the bookkeeping does, all requests do, for nothing that it noted is sure. What
-        is no Exception, such as KeyboardInterrupt, is raised after that, and the next step tells.
-        EngineDied tells that a GPU was lost: no further step can succeed in this process.
+        Returns the events of all requests since the last call. Where the device fails, the step's
+        requests end with an error. Where the engine's own bookkeeping fails, all requests end with
+        an error. An exception that is no Exception, such as KeyboardInterrupt, is raised
+        afterwards, and the next step returns the events. EngineDied means that a GPU was lost: no
+        further step can succeed in this process.
         """
         is_telling = False
         try:
@@ -322,10 +323,11 @@ class Engine:
             self._break = None
 
     def logits(self, token_ids: Iterable[int], positions: Iterable[int] | None = None) -> Tensor:
-        """Return float32 logits [positions, V] after these positions of a text, all by default.
+        """Return float32 logits [positions, V] after given positions of a text, by default all.
 
-        Goes through scheduler, blocks and paged attention like any request, but computes every
-        token. Other requests must not be under way. Raises as `add_request` and EngineError.
+        The text goes through scheduler, blocks and paged attention like any request, but every
+        token is computed. No other request may be under way. Raises EngineError, and what
+        `add_request` raises.
         """
         ids = tuple(token_ids)
         wanted = range(len(ids)) if positions is None else _check_positions(positions, len(ids))

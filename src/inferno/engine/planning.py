@@ -1,4 +1,4 @@
-"""The plan that an engine follows: of memory, made before weights are read, compared afterwards."""
+"""Plan an engine's memory before weights are read, and compare the plan with what is used later."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def plan_engine(
     others: int,
     draft: OpenedDraft | None = None,
 ) -> Plan:
-    """Return the plan of an engine on the CPU in this process, whose text is made already.
+    """Return the memory plan of an engine on the CPU; this process has its tokenizer already.
 
-    others  bytes of other processes that --memory bounds as well.
+    others  bytes of other processes that count towards --memory too.
 
-    Raises NotEnoughMemory, with the plan's table, where it doesn't fit.
+    Raises NotEnoughMemory, with the plan's table, where the model doesn't fit.
     """
     shape = _shape(options, hf_config, config)
     of_draft = None
@@ -75,9 +75,10 @@ def plan_on_gpu(
     device: torch.device,
     draft: OpenedDraft | None = None,
 ) -> Plan:
-    """Return the plan of an engine on a GPU, of whose memory it may take a share.
+    """Return the memory plan of an engine on a GPU, of which it may take a share.
 
-    Raises NotEnoughMemory where it doesn't fit, or where others have what was asked for by name.
+    Raises NotEnoughMemory where the model doesn't fit, or where other processes hold memory that
+    gpu_memory_utilization asks for.
     """
     shape = _shape(options, hf_config, config)
     of_draft = None
@@ -111,9 +112,10 @@ def plan_on_gpu(
 def blocks_on_gpu(
     options: EngineOptions, plan: Plan, device: torch.device, workspace: int, *, has_graphs: bool
 ) -> int:
-    """Return how many blocks the KV cache gets, by what is there once the model is loaded.
+    """Return how many blocks the KV cache gets, by the memory left once the model is loaded.
 
-    workspace   that the fullest steps took; the graphs of steps have as much for themselves.
+    workspace   bytes that the fullest steps took; graphs of steps, if there are any, take as much
+                again.
 
     Raises NotEnoughMemory where hardly one block fits.
     """
@@ -141,7 +143,7 @@ def blocks_on_gpu(
 
 
 def log_actual_on_gpu(plan: Plan, device: torch.device, options: EngineOptions) -> None:
-    """Log what a GPU has now that the weights are there, and warn where that is unexpected."""
+    """Log how much of a GPU the loaded model takes, and warn where that is unexpected."""
     memory = gpu_memory(device)
     planned = plan.base + plan.weights_bytes
     _logger.info(
@@ -158,7 +160,7 @@ def log_actual_on_gpu(plan: Plan, device: torch.device, options: EngineOptions) 
 
 @contextmanager
 def naming_gpu_memory(plan: Plan, device: torch.device, options: EngineOptions) -> Iterator[None]:
-    """Say, where a GPU's memory runs out before any request came, who has it and what to do."""
+    """Tell who holds a GPU's memory, and what to do, when the memory runs out at the start."""
     try:
         yield
     except (RuntimeError, MemoryError, EngineError) as problem:
@@ -174,7 +176,7 @@ def naming_gpu_memory(plan: Plan, device: torch.device, options: EngineOptions) 
 
 
 def describe_gpu(device: torch.device, memory: GpuMemory, options: EngineOptions) -> str:
-    """Return who has the memory of a GPU, in words that end a sentence."""
+    """Return who holds the memory of a GPU, in words that end a sentence."""
     return (
         f"{device}'s {readable_size(memory.total)}: {readable_size(memory.free)} are free, other "
         f"processes hold {readable_size(memory.others)}, and the engine may take "
@@ -184,7 +186,7 @@ def describe_gpu(device: torch.device, memory: GpuMemory, options: EngineOptions
 
 
 def log_actual(plan: Plan) -> None:
-    """Log what the process has now that the weights are there, beside what was planned."""
+    """Log how much memory the process takes with the model loaded, beside what was planned."""
     own = machine.own_memory()
     if own is not None:
         _logger.info(

@@ -1,8 +1,8 @@
-"""Plans of steps and their results: plain data between scheduler and executor.
+"""Define plans of steps and their results: plain data between scheduler and executor.
 
 A plan holds nothing that changes after it was made, and shares nothing with its maker. An executor,
-or several of them, each in a process of its own, can run a step from the plans up to that one
-alone: known_sequences.py keeps what they said.
+also one in another process, can run a step from the plans up to that one alone: known_sequences.py
+keeps what plans have said.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from inferno.requests import SamplingParams, TokenLogprobs
 
 
 class SequenceId(NamedTuple):
-    """The key of a sequence: its request, and which of the request's n it is."""
+    """The key of a sequence: its request's id, and its index among the request's sequences."""
 
     request_id: str
     sequence_index: int
 
 
 class NewSequence(NamedTuple):
-    """All that an executor must know of a sequence that it doesn't know, or not any more.
+    """The description of a sequence that an executor doesn't know, or doesn't know any more.
 
     params          with the seed that its random numbers are keyed by.
     bad_words_ids   see Request, like eos_token_ids.
-    token_ids       every token it has, prompt and output.
+    token_ids       all tokens, prompt and output.
     block_tables    per group of layers: entry b is the block of positions b * block_size and up,
                     or 0 where the group's window has left.
     """
@@ -46,12 +46,12 @@ class ScheduledChunk(NamedTuple):
 
     num_tokens      counts the proposals too, which come last. Where a step is planned while another
                     is in flight, the token may be one that the executor is still to draw.
-    new_token_ids   tokens that follow those which the executor was told.
-    new_blocks      per group, entries that follow those of the table which the executor knows;
-                    empty where no group has any.
+    new_token_ids   tokens after the ones that the executor was told.
+    new_blocks      per group, entries after the ones of the table that the executor knows; empty
+                    where no group has new ones.
     num_left        per group, leading entries of the table that its window has left.
-    wants_token     the chunk computes all that there is, so its last position's logits give a new
-                    token, and so do those of each proposal that stands.
+    wants_token     the chunk computes the last token, so its last position's logits give a new
+                    token, as do the logits of each proposal that stands.
     wants_prompt_logprobs   see StepResult.
     proposed_token_ids  guesses of what follows the sequence's tokens; they are none of its tokens
                     until the result says how many stand.
@@ -69,7 +69,7 @@ class ScheduledChunk(NamedTuple):
 
     @property
     def num_sampled_rows(self) -> int:
-        """Return how many of its last positions are sampled."""
+        """Return how many of the chunk's last positions are sampled."""
         return 1 + len(self.proposed_token_ids) if self.wants_token else 0
 
     @property
@@ -96,7 +96,7 @@ class BlockCopies(NamedTuple):
 class StepPlan(NamedTuple):
     """The work of the next step; an empty plan needs no step.
 
-    An executor follows it in this order: if the epoch is new to it, forget all sequences; forget
+    An executor follows a plan in this order: if the epoch is new, forget all sequences; forget
     `gone`; add `new`; copy blocks; compute the chunks, one per sequence.
 
     epoch   grows when a plan may not have been followed to its end.
@@ -113,9 +113,8 @@ class StepPlan(NamedTuple):
 class StepResult(NamedTuple):
     """The result of one chunk.
 
-    token_ids       new tokens: at least one if the chunk wanted any, none otherwise. All but the
-                    last are the chunk's first proposals: those that stand, for they are what was
-                    drawn.
+    token_ids       new tokens: at least one if the chunk wanted any, else none. All but the last
+                    are the proposals that stand, which were drawn as proposed.
     logprobs        one entry per new token, if the request asked for them.
     prompt_logprobs if the chunk wanted them: None for the prompt's first token, and for each of the
                     chunk's positions p the entry of token p + 1 as long as that is in the prompt.

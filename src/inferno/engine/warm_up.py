@@ -1,7 +1,7 @@
-"""Steps that are run before any request comes, so that kernels are compiled and graphs captured.
+"""Run steps before any request comes, so that kernels are compiled and graphs captured.
 
-They are requests like others, which nobody waits for: prompts, the longest first, then steps of
-ever more sequences, drawn and greedy, and one that tells of its tokens.
+The steps are of requests like others, whose results nobody reads: prompts, the longest first, then
+steps of ever more sequences, drawn and greedy, and one with log-probabilities.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOLD = SamplingParams(temperature=0.0, frequency_penalty=0.5, logprobs=1, max_t
 class WarmUpStep:
     """A step of so many sequences, each with so many tokens to compute.
 
-    reach       tokens that block tables reach at least, as if requests were so long.
+    reach       tokens that block tables reach at least, as in long requests.
     is_masked   tokens are drawn among those that a mask allows, as for answers with a shape.
     """
 
@@ -66,7 +66,7 @@ def warm_up_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep
 def wide_steps(options: EngineOptions, max_model_len: int) -> list[WarmUpStep]:
     """Return steps with block tables of each width, by which kernels choose how they compute.
 
-    With each width they are a prompt, and the fewest and the most sequences.
+    For each width there is a prompt, a step of the fewest sequences, and one of the most.
     """
     first = warm_up_steps(options, max_model_len)
     chosen = [first[0], *(WarmUpStep(size, 1, _GREEDY) for size in _ends(options))] if first else []
@@ -126,7 +126,7 @@ def num_blocks_of(steps: Sequence[WarmUpStep], block_size: int, num_groups: int)
 def warm_up(
     engine: Engine, steps: Sequence[WarmUpStep], progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Run these steps; `progress(done, total)` counts them. No other request may be under way.
+    """Run steps; `progress(done, total)` counts them. No other request may be under way.
 
     Raises EngineError where one fails.
     """

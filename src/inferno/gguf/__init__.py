@@ -1,1 +1,1 @@
-"""GGUF files: their header, and what it says in the words of a Hugging Face folder."""
+"""Read GGUF files: their header, and its content in the form of a Hugging Face folder."""

@@ -1,4 +1,4 @@
-"""A GGUF file's metadata in the words of config.json, so that one strict reader reads both."""
+"""Turn a GGUF file's metadata into config.json, so that one strict reader reads both."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _KIND_OF_OTHERS = {"MistralForCausalLM": "llama"}
 def kind_of(metadata: Mapping[str, Value]) -> str:
     """Return general.architecture, or mixtral for Llama's with experts.
 
-    UnknownArchitecture lists those that are read.
+    Raises UnknownArchitecture, which lists the known ones.
     """
     kind = metadata.get("general.type", "model")
     if kind != "model":
@@ -146,7 +146,7 @@ def kind_of(metadata: Mapping[str, Value]) -> str:
 
 
 def kind_for(hf_name: str) -> str:
-    """Return the kind of an architecture of config.json. Raises UnknownArchitecture."""
+    """Return the kind of file for an architecture of config.json, or raise UnknownArchitecture."""
     names = {family.hf_name: name for name, family in _FAMILIES.items()} | _KIND_OF_OTHERS
     if hf_name not in names:
         raise UnknownArchitecture(
@@ -167,7 +167,7 @@ def sizes_of(kind: str) -> Mapping[str, str]:
 
 
 def has_permuted_heads(kind: str) -> bool:
-    """Return whether the rows of q and k stand in the order of rotary pairs: 0, D/2, 1, D/2 + 1."""
+    """Return whether a kind of file has the rows of q and k as rotary pairs: 0, D/2, 1, D/2 + 1."""
     return _FAMILIES[kind].is_permuted
 
 
@@ -199,12 +199,12 @@ def config_of(
     dtype: str,
     rope_factors: Sequence[float] | None,
 ) -> dict[str, Any]:
-    """Return what config.json would say of this model.
+    """Return what config.json would say of a GGUF file's model.
 
     dtype         torch's name of the type to compute in.
-    rope_factors  what each rotary frequency is divided by, where the file has a tensor of them.
+    rope_factors  the divisor of each rotary frequency, if the file has a tensor of them.
 
-    Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown ones may
+    Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown keys may
     change the result.
     """
     kind = kind_of(metadata)

@@ -28,10 +28,10 @@ _held: WeakValueDictionary[FileIdentity, GgufHeader] = WeakValueDictionary()
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """The headers of a model's files.
+    """The headers of a GGUF model's files.
 
-    metadata  of the first file; those of the others only count the files.
-    tensors   of all files by name, each with the file that holds it.
+    metadata  the metadata of the first file; in other files it only counts files.
+    tensors   the tensors of all files by name, each with its file.
     """
 
     path: Path
@@ -51,13 +51,13 @@ def no_tensors(path: Path) -> CheckpointError:
 
 
 def is_later_shard(path: Path) -> bool:
-    """Return whether a file's name says that it goes on with a model that another one begins."""
+    """Return whether a file's name says that it is a later file of a split model."""
     name = _SHARD_NAME.fullmatch(path.name)
     return name is not None and int(name["number"]) > 1
 
 
 def split_files(path: Path) -> list[Path]:
-    """Return the files of the model of which a file is a part by its name; else itself alone."""
+    """Return all files of the split model that a file is a part of by its name, else the file."""
     name = _SHARD_NAME.fullmatch(path.name)
     if name is None or not 1 <= int(name["number"]) <= int(name["count"]) <= _MAX_SHARDS:
         return [path]
@@ -92,7 +92,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 def header_of(identity: FileIdentity, read: ReadBytes) -> GgufHeader:
-    """Return the header of an open file; one that somebody holds is not parsed again.
+    """Return the header of an open file, which is not parsed again while somebody holds it.
 
     Raises Malformed, and what `read` raises.
     """
@@ -107,9 +107,9 @@ def header_of(identity: FileIdentity, read: ReadBytes) -> GgufHeader:
 
 @contextmanager
 def held_headers(path: Path) -> Iterator[None]:
-    """Parse the headers of a model's GGUF files once in this block, by whomever they are read.
+    """Parse the headers of a model's GGUF files once within the block, whoever reads them.
 
-    Any other model does no harm, and says in its own time what is wrong with it.
+    A model of another kind, or a damaged one, raises no error here, but when it is read.
     """
     model = None
     with suppress(CheckpointError):

@@ -76,7 +76,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class GgufHeader:
-    """All that stands before the data of a file.
+    """All that a GGUF file has before its data.
 
     metadata   values by key; a text that is not UTF-8 holds surrogates for its bytes.
     num_bytes  where the data begins.

@@ -1,4 +1,4 @@
-"""GGUF's names of tensors, and Hugging Face's for the same."""
+"""Translate GGUF's names of tensors to Hugging Face's, and back."""
 
 from __future__ import annotations
 

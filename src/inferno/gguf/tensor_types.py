@@ -75,7 +75,7 @@ def packed_name(name: str, type: TensorType) -> str:
 
 
 def read_packed_name(name: str) -> tuple[str, TensorType] | None:
-    """Return the weight and the type that such a name stands for; None: it is another name."""
+    """Return the weight and the type in a name of `packed_name`; None for other names."""
     weight, _, type_name = name.rpartition(".")
     type = _PACKED_TYPES.get(type_name)
     return (weight, type) if type is not None and weight.endswith(".weight") else None

@@ -1,4 +1,4 @@
-"""Read the vocabulary of a GGUF file from its metadata, and refuse what nobody could use.
+"""Read the vocabulary of a GGUF file from its metadata, and refuse unusable values.
 
 The keys are those of the GGUF specification (ggml's docs/gguf.md), and their meaning is that of
 llama.cpp. Every value may be missing, of another type, or made to do harm.
@@ -40,15 +40,15 @@ class Vocabulary:
     named: dict[str, int]
 
     def is_added(self, token_id: int) -> bool:
-        """Return whether a token is found in a text before anything else is done with it."""
+        """Return whether a token is found in a text before the text is split and merged."""
         return self.types[token_id] in _ADDED
 
     def added_ids(self) -> list[int]:
-        """Return the ids of all such tokens."""
+        """Return the ids of all tokens for which is_added is true."""
         return [token_id for token_id, kind in enumerate(self.types) if kind in _ADDED]
 
     def is_special(self, token_id: int) -> bool:
-        """Return whether a token steers the model and is no text."""
+        """Return whether a token is a special one, which is no text."""
         is_end = self.types[token_id] == USER_DEFINED and self.tokens[token_id] in _ENDS
         return is_end or self.types[token_id] in (UNKNOWN, CONTROL)
 
@@ -123,7 +123,7 @@ def _named_ids(metadata: Mapping[str, object], num_tokens: int) -> dict[str, int
 def read_list(
     metadata: Mapping[str, object], name: str, kind: type[_T], *, length: int | None = None
 ) -> list[_T]:
-    """Return a list whose values are all of this type, one for each of `length` tokens."""
+    """Return a list whose values are all of one type, one for each of `length` tokens."""
     key = KEYS + name
     expected = f"a list of {kind.__name__}"
     match metadata.get(key):

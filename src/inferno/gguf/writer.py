@@ -64,7 +64,7 @@ def write_tensor(
     tensor: NewTensor,
     pieces: Iterable[bytes | memoryview],
 ) -> None:
-    """Write the data of the tensor whose turn it is, and fill it up to where the next begins."""
+    """Write the data of the next tensor, and fill up to where the tensor after it begins."""
     num_bytes = 0
     for piece in pieces:
         write(piece)

@@ -1,1 +1,1 @@
-"""Grammars of answers: what a JSON Schema or a regular expression allows, as rules over bytes."""
+"""Turn JSON Schemas and regular expressions into grammars of answers: rules over bytes."""

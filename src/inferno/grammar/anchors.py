@@ -1,4 +1,4 @@
-"""Anchors: `^` and `$` anywhere in a pattern, worked out to trees that have none."""
+"""Turn patterns with anchors, `^` and `$` anywhere, into trees without anchors."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _Targets = tuple[tuple[int, int, int], ...]
 
 
 class Automaton:
-    """A walk through a regular expression, byte by byte.
+    """The automaton of a regular expression, which is walked byte by byte.
 
     States are numbers; from DEAD no text matches, and every other state has a way to a match.
     """
@@ -44,7 +44,7 @@ class Automaton:
     def __init__(
         self, regex: Regex, *, max_states: int = _MOST_STATES, meter: Meter | None = None
     ) -> None:
-        """Raise TooComplex if the expression is too large; the walk may do so as well.
+        """Raise TooComplex if the expression is too large; walking may raise it as well.
 
         meter   counts what the walk takes, and may end it.
         """
@@ -108,12 +108,12 @@ class Automaton:
         return expression is not None and self._derivatives.can_be_empty(expression)
 
     def can_go_on(self, state: int) -> bool:
-        """Return whether some longer text that begins like this one matches."""
+        """Return whether some longer text that begins with the bytes so far matches."""
         expression = self._expression[state]
         return expression is None or self._derivatives.can_go_on(expression)
 
     def distance(self, state: int) -> int | None:
-        """Return how many bytes, at least, are missing from a match; None: none can come."""
+        """Return how many bytes, at least, are missing from a match; None if no match can come."""
         expression = self._expression[state]
         if expression is not None:
             return self._derivatives.distance(expression)
@@ -161,7 +161,7 @@ class Automaton:
     def ranges(self, state: int) -> tuple[tuple[int, int, int], ...]:
         """Return ranges of the bytes that go on from a state: first, last, the state they lead to.
 
-        Several may lead to the same one.
+        Several ranges may lead to the same state.
         """
         known = self._ranges.get(state)
         if known is None:
@@ -185,7 +185,7 @@ class Automaton:
                 yield byte, byte, following
 
     def only_byte(self, state: int) -> int | None:
-        """Return the byte that comes next, if no other may; None as well where none may."""
+        """Return the only byte that may come next; None if several bytes or none may."""
         found: int | None = None
         for first, last, _ in self.ranges(state):
             if first != last or found is not None:

@@ -1,4 +1,4 @@
-"""Questions about regular expressions that their automata answer."""
+"""Answer questions about regular expressions by their automata."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from inferno.grammar.regex import Alt, Chars, Regex, Repeat, Seq
 
 
 def is_empty(regex: Regex) -> bool:
-    """Return whether no text matches; raises TooComplex where that takes too long to find out.
+    """Return whether an expression matches no text; raise TooComplex if that takes too long.
 
-    So whoever asks knows, too, that llguidance can cope with the expression.
+    Where this returns, llguidance can cope with the expression too.
     """
     return not _is_plain(regex) and _has_no_text(regex)
 
 
 def matches(regex: Regex, text: str) -> bool:
-    """Return whether the whole text matches."""
+    """Return whether an expression matches a whole text."""
     automaton = _automaton(regex)
     return automaton.accepts(automaton.run(automaton.start, text.encode()))
 

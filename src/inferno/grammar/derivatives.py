@@ -45,7 +45,7 @@ class _Classes:
 
 
 class Derivatives:
-    """The expressions of one automaton, and what may follow in each."""
+    """The expressions of one automaton: each has a number, and a derivative for each character."""
 
     def __init__(self, max_bytes: int, max_work: int, meter: Meter) -> None:
         self._expressions = Expressions(max_bytes, max_work, meter)
@@ -78,7 +78,7 @@ class Derivatives:
         return self._expressions.facts[node].can_be_empty
 
     def after(self, node: int, code: int) -> int:
-        """Return what may follow a character in an expression."""
+        """Return the expression of what may follow a character in an expression."""
         self._expressions.start_work(_MOST_WORK_A_BYTE)
         classes = self._classes_of(node)
         return self._step(node, classes, classes.class_of[bisect_right(classes.starts, code) - 1])

@@ -1,6 +1,6 @@
-"""Grammars as JSON, for other processes: a list of nodes, each after those that it holds.
+"""Write grammars as JSON, for other processes: a list of nodes, each after the nodes it holds.
 
-A node that occurs often stands there once, as what was read is to share what was written shared.
+A node that occurs often is written once, so that it is shared after reading as well.
 """
 
 from __future__ import annotations

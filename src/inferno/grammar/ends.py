@@ -1,7 +1,7 @@
-"""The ends of symbols: whether they are in doubt, so that what must follow is taken for a part.
+"""Find symbols whose ends are in doubt, so that what must follow is taken for a part of them.
 
-A terminal is as long as it can be: a number before a given digit takes this for its own, and then
-nothing follows. So such rules are refused, before any model comes to a place that has no end.
+A terminal is as long as it can be: a number before a given digit takes the digit as its own, and
+then nothing follows. So such rules are refused, before any model comes to a place without an end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_STRING = without(seq(literal('"'), ANY_TEXT))  # for a string in JSON ends w
 
 
 class Ends:
-    """The ends of what rules say.
+    """The ends of the symbols of rules.
 
     of_json     how the names of rules begin whose terminals are parts of JSON.
     """
@@ -41,7 +41,7 @@ class Ends:
         self._of_json = of_json
 
     def may_be_missed(self, symbols: Alternative) -> bool:
-        """Return whether one of these symbols may take for its own what must follow it."""
+        """Return whether one of some symbols may take as its own what must follow it."""
         for place, symbol in enumerate(symbols):
             firsts = self._firsts(symbols[place + 1 :], set())
             first = chars(*(bounds for each in firsts for bounds in each.ranges))
@@ -115,7 +115,7 @@ class Ends:
 
 
 def is_given(regex: Regex) -> bool:
-    """Return whether one text matches alone."""
+    """Return whether an expression matches just one text."""
     parts = regex.parts if isinstance(regex, Seq) else (regex,)
     return all(
         isinstance(each, Chars) and [first == last for first, last in each.ranges] == [True]

@@ -83,7 +83,7 @@ class Meter:
 
     @contextmanager
     def at_most(self, work: int) -> Iterator[None]:
-        """Let what is done inside take so many steps more."""
+        """Bound the further steps until the block ends."""
         before = self.most
         self.most = min(before, self.spent + work)
         try:
@@ -93,7 +93,7 @@ class Meter:
 
 
 class Expressions:
-    """The expressions of one automaton.
+    """The expressions of one automaton, with their numbers and facts.
 
     nodes, facts  by number.
     """
@@ -127,7 +127,7 @@ class Expressions:
         return self._add(regex)
 
     def start_work(self, most: int = MOST_WORK) -> None:
-        """Begin an answer, which may take so many steps."""
+        """Begin a piece of work, which may take a number of steps."""
         self._work_left = most
 
     def _add(self, regex: Regex) -> int:
@@ -222,7 +222,7 @@ class Expressions:
         )
 
     def split(self, node: int) -> tuple[int, int]:
-        """Return an expression's head and rest, which is EMPTY for one that is no sequence."""
+        """Return an expression's head and rest; the rest is EMPTY if it is no sequence."""
         if self.nodes[node].kind == SEQ and node != EMPTY:
             head, rest = self.nodes[node].parts
             return head, rest

@@ -1,4 +1,4 @@
-"""Keywords that say something of values without parts: types, numbers and strings."""
+"""Read keywords about values without parts: types, numbers and strings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_type(content: Mapping[str, Any], pointer: str) -> Values:
 
 
 def read_numbers(content: Mapping[str, Any], pointer: str) -> Values:
-    """Return what the keywords about numbers allow; other values too."""
+    """Return the values that the keywords about numbers allow, values of other types included."""
     bounds = []
     for inclusive, exclusive, sign in _BOUNDS:
         found = []
@@ -77,7 +77,7 @@ def read_numbers(content: Mapping[str, Any], pointer: str) -> Values:
 
 
 def read_strings(content: Mapping[str, Any], pointer: str) -> Values:
-    """Return what the keywords about strings allow; other values too."""
+    """Return the values that the keywords about strings allow, values of other types included."""
     least = read_count(content, "minLength", pointer) or 0
     most = read_count(content, "maxLength", pointer)
     is_empty_range = most is not None and most < least
@@ -109,7 +109,7 @@ def read_number(value: Any, pointer: str) -> Fraction:
 
 
 def read_count(content: Mapping[str, Any], keyword: str, pointer: str) -> int | None:
-    """Return a count that a keyword gives, if it isn't beyond all answers; None: it isn't there."""
+    """Return a count that a keyword gives, if an answer can reach it; None without the keyword."""
     if keyword not in content:
         return None
     value = content[keyword]
@@ -123,7 +123,7 @@ def read_count(content: Mapping[str, Any], keyword: str, pointer: str) -> int | 
 
 
 def read_pattern(text: Any, pointer: str) -> Regex:
-    """Return the texts that a pattern finds something in."""
+    """Return the texts in which a pattern finds something."""
     if not isinstance(text, str):
         raise refuse(pointer, f"is {shown(text)}", "a regular expression")
     try:
@@ -133,7 +133,7 @@ def read_pattern(text: Any, pointer: str) -> Regex:
 
 
 def schemas_by_name(content: Mapping[str, Any], keyword: str, pointer: str) -> Mapping[str, Any]:
-    """Return what a keyword says by names of properties, or by patterns; nothing, if not there."""
+    """Return a keyword's schemas by names of properties, or by patterns; empty without it."""
     value = content.get(keyword, {})
     if not isinstance(value, Mapping):
         raise refuse(f"{pointer}/{keyword}", f"is {shown(value)}", "an object")
@@ -150,20 +150,20 @@ def read_names(value: Any, pointer: str) -> tuple[str, ...]:
 
 
 def check_names(every: Mapping[str, Any] | list[str], pointer: str) -> None:
-    """Check that texts are ones that an answer can have, which is in UTF-8."""
+    """Check that an answer, which is in UTF-8, can have the texts."""
     for text in every:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise refuse(pointer, f"has {text[:40]!a}", "no surrogates")
 
 
 def strings_of(texts: list[str], pointer: str) -> Values:
-    """Return these strings alone."""
+    """Return the set of values that has just the given strings."""
     check_names(texts, pointer)
     return Values(strings=any_of(texts))
 
 
 def numbers_of(values: list[Any], pointer: str) -> Values:
-    """Return these numbers alone."""
+    """Return the set of values that has just the given numbers."""
     exact = frozenset(read_number(each, pointer) for each in values)
     return Values(numbers=(Numbers(values=exact),)) if exact else NO_VALUES
 

@@ -1,4 +1,4 @@
-"""A schema's document: its vocabulary, the places of its parts, and errors that name them."""
+"""Read a schema's document: its vocabulary, the places of its parts, and errors with places."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED = {
 
 
 class UnsupportedSchema(ValueError):
-    """Raised for a schema that can't be kept to; names the keyword, its place, what could be."""
+    """Raised for a schema that can't be kept to, with the keyword, its place, and a cure."""
 
 
 class Document:

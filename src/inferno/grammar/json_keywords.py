@@ -95,7 +95,7 @@ class Schemas:
         self._names: dict[tuple[Regex, str], bool] = {}
 
     def root(self, at: Sequence[str] = ()) -> Claims:
-        """Return that the schema holds which the document is, or has at this place."""
+        """Return the claim that the document's schema holds, or the schema at a place in it."""
         content: Any = self._document.content
         for key in at:
             content = content[key]
@@ -181,7 +181,7 @@ class Schemas:
         return self._numbers[key]
 
     def negate(self, claims: Claims) -> Claims:
-        """Return the claims that don't all hold if and only if these hold."""
+        """Return claims that hold if and only if the given ones don't all hold."""
         if claims == ANY_VALUE:
             return NO_VALUE
         if claims == NO_VALUE:

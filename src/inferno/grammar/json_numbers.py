@@ -1,4 +1,4 @@
-"""Sets of numbers, and how their members are spelled in JSON as regular expressions.
+"""Define sets of numbers, and the regular expressions of their spellings in JSON.
 
 A number has one integer part without leading zeros, and may have a fraction. Where nothing is said
 of its value it may have an exponent too; where bounds or divisors are, it may not, and a fraction
@@ -62,7 +62,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The numbers that keep to all of this; `values`: the only ones, already checked."""
+    """The numbers that keep to all of the fields; `values`: the only members, already checked."""
 
     kind: Kind = Kind.ALL
     low: Bound | None = None
@@ -131,7 +131,7 @@ def meet_numbers(one: Numbers, other: Numbers) -> Numbers:
 
 
 def other_numbers(numbers: Numbers) -> list[Numbers]:
-    """Return sets whose union has every number that `numbers` has not."""
+    """Return sets whose union has every number that `numbers` lacks."""
     if numbers.values is not None:
         return [Numbers(excluded=numbers.values)]
     others = []
@@ -206,7 +206,7 @@ _NUMBER = alt(
 
 @lru_cache(maxsize=256)
 def spelled_numbers(numbers: Numbers) -> Regex:
-    """Return how the members of the set are written.
+    """Return the regular expression of the spellings of a set's members.
 
     Raises TooCostly where a divisor has too many remainders.
     """

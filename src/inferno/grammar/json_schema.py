@@ -1,4 +1,4 @@
-"""JSON Schemas as grammars: every text of the grammar is JSON that is valid by its schema.
+"""Turn JSON Schemas into grammars: every text of a grammar is JSON that is valid by its schema.
 
 Properties come in the order of the schema. A value has one spelling where it matters; see
 json_strings.py and json_numbers.py. What each keyword allows is read in json_keywords.py.

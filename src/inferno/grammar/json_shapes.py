@@ -1,4 +1,4 @@
-"""Sets of JSON values, as unions of shapes: what a schema allows, without its keywords.
+"""Define sets of JSON values as unions of shapes: what a schema allows, without its keywords.
 
 A value of `Values` may be null, a boolean, a number of some sets, a string of some texts, an array
 or an object of some shapes. What holds of items and members is named by claims, which are looked
@@ -127,7 +127,7 @@ class Shapes:
     """The operations on sets of values.
 
     has_name   whether a pattern of names has a name.
-    negate     the claims that don't all hold if and only if these hold.
+    negate     returns claims that hold if and only if the given ones don't all hold.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Shapes:
         return any(self.member(shape, name) == NO_VALUE for name in shape.required)
 
     def member(self, shape: ObjectShape, name: str) -> Claims:
-        """Return what holds of the member with this name."""
+        """Return the claims that hold of an object's member of some name."""
         for listed, claims in shape.listed:
             if listed == name:
                 return claims

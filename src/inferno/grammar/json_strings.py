@@ -1,4 +1,4 @@
-"""Strings of JSON: how their texts are spelled, and the texts that a format has.
+"""Spell the texts of JSON's strings, and give the texts of a format.
 
 A text has one spelling: a quote, a backslash and control characters are escaped, all others stand
 for themselves. So what is known of a text (its length, a pattern, that it is none of some others)
@@ -48,7 +48,7 @@ _ESCAPED = chars(*((ord(each), ord(each)) for each in _ESCAPES))
 
 @lru_cache(maxsize=1024)
 def spelled_string(text: Regex) -> Regex:
-    """Return how the strings are written whose texts match."""
+    """Return the spellings of the strings whose texts match an expression."""
     if isinstance(text, Repeat) and text.part == ANY:
         return seq(_QUOTE, repeat(_any_escape(), text.least, text.most), _QUOTE)
     return seq(_QUOTE, _spelled(text), _QUOTE)
@@ -111,7 +111,7 @@ def _times(part: Regex, times: int) -> Regex:
 
 
 def any_of(texts: Iterable[str]) -> Regex:
-    """Return one of these texts; what several begin with stands once."""
+    """Return the expression of any of some texts, in which common beginnings are joined."""
     return _any_of(sorted(set(texts)), 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Properties and items that a schema evaluates, for `unevaluatedProperties` and `unevaluatedItems`.
+"""Find what a schema evaluates, for `unevaluatedProperties` and `unevaluatedItems`.
 
 What is evaluated can depend on which branches a value is valid by. Here is only what doesn't: what
 `allOf` and `$ref` add, and branches that add nothing to it.

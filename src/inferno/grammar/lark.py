@@ -1,4 +1,4 @@
-"""Grammars in llguidance's notation, a dialect of Lark."""
+"""Write grammars in llguidance's notation, a dialect of Lark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def marks_of(grammar: Grammar) -> frozenset[int]:
 def to_lark(grammar: Grammar, *, marks_as_text: bool = False) -> str:
     """Return the rules and, below them, the terminals, each once.
 
-    marks_as_text   special tokens are written as texts, for who doesn't know the model's.
+    marks_as_text   special tokens are written as texts, where the model's tokens aren't known.
     """
     names = _Names()
     lines = [_OPTIONS]

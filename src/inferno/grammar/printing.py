@@ -1,4 +1,4 @@
-"""Regular expressions in llguidance's notation.
+"""Write regular expressions in llguidance's notation.
 
 llguidance reads Lark: a terminal's right-hand side is regular expressions between slashes, in the
 syntax of Rust's `regex`, and its own operators between them: `&` (and) and `~` (not).

@@ -1,4 +1,4 @@
-"""Rules without those that match no text, and with bounds on how far they lead."""
+"""Remove rules that match no text, and bound how deeply rules are nested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions as trees over code points, and the ways to build them.
+"""Define regular expressions as trees over code points, and build them.
 
 Nodes are plain values: equal trees are equal. They say what texts match, whole, and nothing of how
 they were written; syntax.py reads them, printing.py writes them for llguidance. The functions build
@@ -44,7 +44,7 @@ class Chars(_Hashed):
     __hash__ = _Hashed.__hash__
 
     def has_all(self, text: str) -> bool:
-        """Return whether each character of a text is one of these."""
+        """Return whether each character of a text is in the set."""
         return all(any(a <= ord(each) <= z for a, z in self.ranges) for each in text)
 
 

@@ -1,4 +1,4 @@
-"""Grammars as rules over terminals, which are regular expressions."""
+"""Define grammars as rules over terminals, which are regular expressions."""
 
 from __future__ import annotations
 

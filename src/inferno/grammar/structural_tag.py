@@ -1,4 +1,4 @@
-"""Structural tags: free text with parts of a shape in it, such as calls of tools.
+"""Read structural tags: free text with parts of a shape in it, such as calls of tools.
 
 Two spellings are read: `structures` with `triggers`, vLLM's first; and `format`, a tree of
 `const_string`, `json_schema`, `regex`, `any_text`, `sequence`, `or`, `tag`, `triggered_tags` and
@@ -62,7 +62,7 @@ class CompileSchema(Protocol):
     def __call__(
         self, schema: str | Mapping[str, Any] | bool, *, at: Sequence[str] = ()
     ) -> Grammar:
-        """Return the grammar of the values that are valid by what stands at this place."""
+        """Return the grammar of the values that are valid by the schema at a place."""
 
 
 class UnsupportedTag(ValueError):

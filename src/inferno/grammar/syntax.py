@@ -1,4 +1,4 @@
-"""Reading of regular expressions, in JSON Schema's notation (ECMA-262) and in Python's and Rust's.
+"""Read regular expressions in JSON Schema's notation (ECMA-262), and in Python's and Rust's.
 
 Only what is regular is read: there are no backreferences. Anchors may stand anywhere; what they
 say is worked out here, so that the trees are of whole texts and have none. A lookahead may stand

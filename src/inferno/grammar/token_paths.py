@@ -1,4 +1,4 @@
-"""The fewest tokens to the end of a text, and the tokens that a grammar forces.
+"""Find the fewest tokens to the end of a text, and the tokens that a grammar forces.
 
 A recognizer counts in bytes; a model writes tokens. From a place in a text all short ways to an
 end are looked through at once: those with the fewest bytes, and the longer texts of terminals that
@@ -91,7 +91,7 @@ class _Came(NamedTuple):
 class TokenPaths:
     """The ways of one grammar's texts in one vocabulary.
 
-    Of several shortest ways it is always the same, whatever was asked before.
+    Of several shortest ways, the same one is always chosen, whatever was asked before.
 
     banned      tokens that are never said.
     """

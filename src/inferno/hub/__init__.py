@@ -17,7 +17,7 @@ def find_here(name: str, revision: str | None) -> Entry | None:
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
-    """Return a model's path by `fetch.fetch_model`, whose slow libraries come only now."""
+    """Return a model's path by `fetch.fetch_model`, whose slow libraries are imported only now."""
     from inferno.hub import fetch  # noqa: PLC0415
 
     return fetch.fetch_model(name, revision)

@@ -1,4 +1,4 @@
-"""Add a folder or a file of the user's to the store: known by a name, and left where it lies."""
+"""Add a user's folder or file to the store under a name, leaving it where it lies."""
 
 from __future__ import annotations
 

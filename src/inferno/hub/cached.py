@@ -1,4 +1,4 @@
-"""Models in Hugging Face's cache, which other tools fill: used where they lie, once verified."""
+"""Use models in Hugging Face's cache where they lie, once verified; other tools fill it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Snapshot:
     files: tuple[RemoteFile, ...]
 
     def verified(self) -> tuple[StoredFile, ...] | None:
-        """Return all files with their hashes, read anew; None where one is not what it must be."""
+        """Return all files with their hashes, read anew; None where a file has another hash."""
         found = []
         for file in self.files:
             sha256 = has_content(self.folder / file.name, file)
@@ -44,7 +44,7 @@ class Snapshot:
 
 
 def cached_snapshot(name: str, revision: str | None) -> Snapshot | None:
-    """Return a commit that seems to be complete in the cache; nothing is verified yet."""
+    """Return a commit that seems complete in the cache, not verified yet; or None."""
     repository = _repository_folder(name)
     commit = _commit(repository, revision or "main")
     if commit is None:
@@ -57,13 +57,13 @@ def cached_snapshot(name: str, revision: str | None) -> Snapshot | None:
 
 
 def cached_blob(name: str, file: RemoteFile) -> Path | None:
-    """Return where the cache would have a content of this hash."""
+    """Return the path at which the cache would have content with a given hash."""
     digest = file.sha256 or file.git_oid
     return _repository_folder(name) / "blobs" / digest if digest is not None else None
 
 
 def has_all_weights(folder: Path, names: Collection[str]) -> bool:
-    """Return whether there is one file of weights, or every shard that an index lists."""
+    """Return whether a folder has one file of weights, or every shard that an index lists."""
     if SINGLE_FILE in names:
         return True
     if INDEX_FILE not in names:

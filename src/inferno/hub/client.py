@@ -1,4 +1,4 @@
-"""A hub over HTTP: the files of a repository, and their bodies, with a token for the hub alone."""
+"""Ask a hub over HTTP: for a repository's list of files, and for their bodies."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Patience:
     """The time that a hub is waited for, and how often it is asked again.
 
     stall       seconds without a byte.
-    slowest     seconds in which a whole `pace` of bytes must come.
+    slowest     seconds in which each run of `pace` bytes must come.
     silence     seconds in which the whole head of an answer, and then some of its body, must come:
                 headers, hints and the marks of chunks can be sent for ever, a byte at a time.
-    attempts    how often in a row nothing may come of a request.
+    attempts    how many requests in a row may fail.
     """
 
     stall: float = 10.0
@@ -53,12 +53,12 @@ class Patience:
     sleep: Callable[[float], None] = field(default=time.sleep)
 
     def pause(self, failures: int, asked: float | None) -> None:
-        """Wait before the next request, the longer the more of them failed."""
+        """Wait before the next request, the longer the more requests have failed."""
         self.sleep(min(_LONGEST_PAUSE, max(0.5 * 2**failures, asked or 0.0)))
 
 
 class Interrupted(Exception):
-    """Raised when a request failed in a way that another one may not; `pause` is what it asks."""
+    """The error of a request that may succeed if repeated, after `pause` seconds."""
 
     def __init__(self, reason: str, *, pause: float | None = None) -> None:
         super().__init__(reason)
@@ -104,7 +104,7 @@ class HubClient:
         self._http.close()
 
     def listing(self, repository: str, revision: str, include: str | None = None) -> Listing:
-        """Return what a repository has at a revision, which is resolved to a commit."""
+        """Return the files that a repository has at a revision, with the revision's commit."""
         if not is_revision(revision):
             raise InvalidRequest(
                 f"revision must be a branch, tag or commit, not {quoted(revision)}",
@@ -127,16 +127,16 @@ class HubClient:
         return listing
 
     def file_url(self, repository: str, commit: str, name: str) -> str:
-        """Return where a file of a commit is."""
+        """Return the URL of a file of a commit."""
         if not self._is_hub:
             return f"{self.endpoint}/{quote(name)}"
         return f"{self.endpoint}/{repository}/resolve/{commit}/{quote(name)}"
 
     @contextmanager
     def open(self, url: str, headers: Mapping[str, str] | None = None) -> Iterator[httpx.Response]:
-        """Yield the answer to a GET, after redirects; its body is yet to be read.
+        """Yield the answer to a GET request, after redirects, before its body is read.
 
-        Raises Interrupted where none came, DownloadError for a redirect that is not followed.
+        Raises Interrupted where no answer came, DownloadError for a redirect that is not followed.
         """
         token, at = self._token, _url(url, "the URL")
         for _ in range(_MAX_REDIRECTS):
@@ -184,7 +184,7 @@ class HubClient:
         )
 
     def check(self, answer: httpx.Response, repository: str, revision: str | None) -> None:
-        """Raise what a status means; Interrupted where another request may do better."""
+        """Raise the error that a status means; Interrupted where a repeated request may succeed."""
         status, code = answer.status_code, answer.headers.get("x-error-code", "")
         page = f"{self.endpoint}/{repository}"
         if status in (200, 206):
@@ -252,7 +252,7 @@ def _token_in(path: Path) -> str:
 
 
 def pieces(answer: httpx.Response, at_most: int, patience: Patience) -> Iterator[bytes]:
-    """Yield a body as it was sent; DownloadError beyond a number of bytes, Interrupted if slow."""
+    """Yield a body in pieces; raise DownloadError if it is too long, Interrupted if slow."""
     if answer.headers.get("content-encoding", "identity").lower() != "identity":
         raise DownloadError(
             f"{_shown(answer.url)} sends its answer compressed, which nobody asked for: check "

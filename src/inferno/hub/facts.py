@@ -1,4 +1,4 @@
-"""The facts of a model by its files: architecture, parameters, dtype, context and tensors."""
+"""Read the facts of a model from its files: architecture, parameters, dtype, context, tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DTYPE = re.compile(r"[A-Z0-9_]{1,32}")
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a safetensors file, as its header has it."""
+    """A tensor of a safetensors file, as the file's header describes it."""
 
     name: str
     dtype: str
@@ -43,7 +43,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model in figures; None where its files don't say, or can't be read."""
+    """A model in figures; a figure is None where the files don't say it, or can't be read."""
 
     architecture: str | None
     num_parameters: int | None
@@ -52,7 +52,7 @@ class ModelFacts:
 
 
 def read_facts(path: Path) -> ModelFacts:
-    """Return what a table says of a model, a folder or a GGUF file."""
+    """Return the facts of a model in a folder or a GGUF file, for a table of models."""
     if path.is_file():
         return _gguf_facts(path)
     folder = path
@@ -76,10 +76,10 @@ def read_facts(path: Path) -> ModelFacts:
 
 
 def read_tensors(folder: Path) -> Iterator[Tensor]:
-    """Yield the tensors that a GGUF file lists, or the files that are loaded of a folder.
+    """Yield the tensors of a GGUF file, or of the files of a folder that are loaded.
 
-    Beside these may lie the same weights in their makers' own format. Raises CheckpointError where
-    one is missing or damaged.
+    Other files of the folder may have the same weights in another format. Raises CheckpointError
+    where a file is missing or damaged.
     """
     if folder.is_file():
         for file, tensor in read_gguf(folder).tensors.values():
@@ -95,7 +95,7 @@ def read_tensors(folder: Path) -> Iterator[Tensor]:
 def weight_files(folder: Path) -> set[str] | None:
     """Return the names of the files that hold a folder's weights: one, or those of an index.
 
-    None where there is neither. Raises CheckpointError where the index is damaged.
+    Returns None where there is neither. Raises CheckpointError where the index is damaged.
     """
     if os.path.lexists(folder / SINGLE_FILE):
         return {SINGLE_FILE}
@@ -112,9 +112,9 @@ def weight_files(folder: Path) -> set[str] | None:
 
 
 def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Tensor]:
-    """Yield the tensors of a safetensors header; `place` is what messages call the file.
+    """Yield the tensors of a safetensors header; `place` names the file in messages.
 
-    Raises CheckpointError where one is described as none can be.
+    Raises CheckpointError where a tensor's description is impossible.
     """
     for name, entry in header.items():
         if name == "__metadata__":
@@ -129,7 +129,7 @@ def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Ten
 
 
 def read_template(folder: Path) -> str | None:
-    """Return the chat template of a model, of several the default one; None where it has none."""
+    """Return the chat template of a model, the default one of several; None without a template."""
     if folder.is_file():
         found = read_gguf(folder).metadata.get("tokenizer.chat_template")
         return found if isinstance(found, str) else None

@@ -1,4 +1,4 @@
-"""Fetch a model from a hub into the store: planned, then verified file by file, then all there."""
+"""Fetch a model from a hub into the store: plan, fetch and verify file by file, then add it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Tell = Callable[[RemoteFile, int], None]
 class Plan:
     """A model that is to be fetched: a repository as of one commit, asked for by a branch or tag.
 
-    is_whole    whether these are all files that a model has, and not some that were chosen.
+    is_whole    whether all files of the model are fetched, and not only some that were chosen.
     """
 
     name: str
@@ -46,14 +46,14 @@ class Plan:
 
     @property
     def revision(self) -> str:
-        """Return the commit."""
+        """Return the commit that is fetched."""
         return self.listing.commit
 
 
 def fetch_model(name: str, revision: str | None) -> Path:
     """Return the path of a model, downloaded where the store and the cache lack it.
 
-    ModelNotFound, DownloadError and ModelError say why not.
+    Raises ModelNotFound, DownloadError or ModelError where that fails.
     """
     store = Store.of_user()
     entry = local_entry(store, name, revision)
@@ -100,9 +100,9 @@ def _check_online(name: str) -> None:
 def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:
     """Return a model that is here and unchanged since it was verified, without asking a hub.
 
-    name    of a repository, or OWNER/NAME:FILE, of which that file must be here.
+    name    a repository's name, or OWNER/NAME:FILE, whose file must be here.
 
-    A complete one in Hugging Face's cache is verified, once, and used where it lies.
+    A complete model in Hugging Face's cache is verified, once, and used where it lies.
     """
     name, include = split_file(name)
     entry = store.find(name, revision)
@@ -124,7 +124,7 @@ def plan_download(
     revision: str | None = None,
     include: str | None = None,
 ) -> Plan:
-    """Return what is to be fetched of a repository; ModelError for kinds that we don't run."""
+    """Return the plan to fetch a repository; ModelError for kinds that we don't run."""
     if not is_repository(name):
         raise InvalidRequest(f"a Hugging Face id is OWNER/NAME, not {quoted(name)}")
     asked = "main" if revision is None else revision
@@ -148,7 +148,7 @@ def download(
 ) -> Entry:
     """Have a model completely in the store, verified, and return its entry.
 
-    tell    hears how far it is.
+    tell    is told how far the download is.
     wait    is called before waiting for another process that fetches or uses the same model.
     refuse  returns why a folder of configs is of no model that can be run; asked before weights
             are fetched.

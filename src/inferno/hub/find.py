@@ -1,4 +1,4 @@
-"""A model's name becomes a folder or a GGUF file: a path, an embedded model, a Hugging Face id."""
+"""Find a model's folder or GGUF file by a name: a path, an embedded model, a Hugging Face id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from inferno.hub.store import Store
 def find_model_folder(name: str, revision: str | None = None) -> Path:
     """Return a model's folder or GGUF file: an embedded one, a path, or an id.
 
-    What an id names is fetched when needed. A folder of one GGUF model alone stands for its file.
+    A model with an id is fetched when needed. For a folder with nothing but one GGUF model, the
+    file is returned.
 
     The embedded ones are `demo` and `demo-draft`; an id is such as Qwen/Qwen3-0.6B. An id with a
     file, OWNER/NAME:FILE, chooses one of a repository's GGUF files, by its name or an end of it,

@@ -1,6 +1,6 @@
-"""A repository's config and the headers of its weights, by requests for ranges, nothing more.
+"""Read a repository's config and the headers of its weights, by requests for ranges alone.
 
-All that comes is bounded, and parsed as the files' own readers do. The listing is one round trip,
+All answers are bounded, and parsed as the files' own readers parse. The listing is one round trip,
 config and headers come together in the next, and what is left of long headers in one or two more.
 """
 
@@ -38,7 +38,7 @@ _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteModel:
-    """A model's config and tensors as a hub has them, which nobody has verified."""
+    """A model's config and tensors as a hub gives them, not verified."""
 
     commit: str
     config: Mapping[str, Any]
@@ -50,11 +50,11 @@ class RemoteModel:
 def read_remote(
     client: HubClient, name: str, revision: str | None, include: str | None
 ) -> RemoteModel:
-    """Return what the files of a repository say before their data begins.
+    """Return the config and the tensors that the headers of a repository's files list.
 
-    include  which GGUF file, or pattern of weights, where there are several.
+    include  the GGUF file, or a pattern of weights, where there are several.
 
-    Raises ModelError for kinds that we don't run, and where something is missing or damaged.
+    Raises ModelError for kinds of models that we don't run, and for missing or damaged files.
     """
     listing = client.listing(name, revision or "main", include)
     refuse_listing(name, listing, include)

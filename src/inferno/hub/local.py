@@ -1,4 +1,4 @@
-"""The models on this machine: embedded ones, the store's, and those in Hugging Face's cache."""
+"""List the models on this machine: embedded ones, the store's, and Hugging Face's cache's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LocalModel:
 
 
 def local_models() -> list[LocalModel]:
-    """Return all complete models, the embedded ones first, though some may not run here."""
+    """Return all complete models on this machine, embedded ones first; some may not run here."""
     stored = dict(reversed([(one.name, one.folder) for one in Store.of_user().entries()]))
     cached = sorted((name, folder) for name, folder in _cached() if name not in stored)
     folders = [*MODEL_FOLDERS.items(), *sorted(stored.items()), *cached]

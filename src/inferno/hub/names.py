@@ -1,4 +1,4 @@
-"""All that a hub may say of a model, value by value: names, hashes and sizes, trusting nothing.
+"""Check all that a hub says of a model, value by value: names, hashes and sizes.
 
 A revision and a file's name become parts of paths, so nothing but what is known to be harmless
 passes: https://nvd.nist.gov/vuln/detail/CVE-2024-37032 was a digest that became a path unchecked.
@@ -45,9 +45,9 @@ class RemoteFile:
     """A file as a hub lists it: a checked name, its size, and the hash that its content must have.
 
     sha256      of large files, which Git LFS keeps.
-    git_oid     of others: sha1 of "blob SIZE", a NUL and the content, as git makes it.
+    git_oid     of other files: sha1 of "blob SIZE", a NUL and the content, as git computes it.
 
-    Only on the web, without a hub, there is neither.
+    A file from the web, without a hub, has neither hash.
     """
 
     name: str
@@ -57,12 +57,12 @@ class RemoteFile:
 
     @property
     def has_hash(self) -> bool:
-        """Return whether its content can be verified."""
+        """Return whether a hash is known, so that the file's content can be verified."""
         return self.sha256 is not None or self.git_oid is not None
 
     @property
     def is_weights(self) -> bool:
-        """Return whether a file holds tensors, and not what describes them."""
+        """Return whether the file holds tensors."""
         return self.name.endswith(WEIGHTS)
 
 
@@ -88,7 +88,7 @@ def is_repository(name: str) -> bool:
 
 
 def split_file(name: str) -> tuple[str, str | None]:
-    """Split OWNER/NAME:FILE into the repository and a pattern for its weights; others stay whole.
+    """Split OWNER/NAME:FILE into the repository and a pattern for its weights; without FILE, None.
 
     FILE is the name of a GGUF file, or the end of one, such as Q4_K_M in any case. The name of a
     split model's file means all of them.
@@ -107,7 +107,9 @@ def split_file(name: str) -> tuple[str, str | None]:
 
 
 def asked_end(include: str) -> str | None:
-    """Return the end of a name that such a pattern of `split_file` was made of; None: another."""
+    """Return the end of a name that a pattern of `split_file` was made of; None: another
+    pattern.
+    """
     made = _OF_END.fullmatch(include)
     return made and _IN_BRACKETS.sub(lambda one: one[1] or one[2], made[1])
 
@@ -128,7 +130,7 @@ def is_sha256(text: object) -> bool:
 
 
 def is_licence(text: object) -> bool:
-    """Return whether a text is the short name of a licence, or None: none is stated."""
+    """Return whether a value is the short name of a licence, or None for no licence."""
     return text is None or (isinstance(text, str) and _LICENCE.fullmatch(text) is not None)
 
 
@@ -146,7 +148,7 @@ def is_file_name(name: object) -> bool:
 def is_wanted(name: str, include: str | None = None) -> bool:
     """Return whether a file of this name is fetched; `include` chooses among weights.
 
-    Files with odd names, hidden ones among them, are not: no model needs them.
+    Files with odd names, such as hidden files, are not fetched: no model needs them.
     """
     if not name.endswith(_SUFFIXES) or not is_file_name(name):
         return False
@@ -158,7 +160,7 @@ def is_wanted(name: str, include: str | None = None) -> bool:
 
 
 def read_listing(answer: dict[str, Any], repository: str, include: str | None = None) -> Listing:
-    """Return what a hub's answer says of a repository; DownloadError where it can't be trusted."""
+    """Return the listing in a hub's answer; raise DownloadError where it can't be trusted."""
     commit, siblings = answer.get("sha"), answer.get("siblings")
     if not is_commit(commit):
         raise _refused(repository, f"a commit named {_shown(commit)}, not 40 hexadecimal digits")

@@ -1,4 +1,4 @@
-"""The models that inferno keeps: a manifest for each, which names its files and their hashes.
+"""Keep models on disk, with a manifest for each, which names its files and their hashes.
 
     models/OWNER--NAME/COMMIT.json      the manifest, written last: without it there is no model
                        COMMIT/          the files, under their usual names
@@ -53,7 +53,7 @@ _HELD: list[int] = []
 class StoredFile:
     """A file of a model, with the times of its last modification and change when it was hashed.
 
-    Users can set the first time back, not the second.
+    Users can change the time of modification, but not the other.
     """
 
     name: str
@@ -63,7 +63,7 @@ class StoredFile:
     ctime_ns: int
 
     def is_as_verified(self, folder: Path) -> bool:
-        """Return whether size and times are still those of when the hash was compared."""
+        """Return whether size and times are still the same as when the hash was compared."""
         try:
             status = (folder / self.name).stat()
         except OSError:
@@ -72,7 +72,7 @@ class StoredFile:
         return found == (self.size, self.mtime_ns, self.ctime_ns)
 
     def as_moved_to(self, folder: Path) -> StoredFile:
-        """Return the file as of a folder to which it was moved, which changes one of the times."""
+        """Return the record after a move to a folder, which changes one of the times."""
         return replace(self, ctime_ns=(folder / self.name).stat().st_ctime_ns)
 
 
@@ -80,7 +80,7 @@ class StoredFile:
 class Entry:
     """A model of the store: all its files are there, and had the right content when it was added.
 
-    revision    the commit; for what no hub gave, a hash of all files.
+    revision    the commit; for models that come from no hub, a hash of all files.
     asked       branches and tags under which this commit was asked for.
     folder      where the files are; `is_owned` says whether that is in the store.
     """
@@ -97,18 +97,18 @@ class Entry:
 
     @property
     def num_bytes(self) -> int:
-        """Return how many bytes its files have."""
+        """Return how many bytes the model's files have."""
         return sum(file.size for file in self.files)
 
     @property
     def path(self) -> Path:
-        """Return what is opened to run it: its folder, or its GGUF file where it has one alone."""
+        """Return the path to run the model: its folder, or its GGUF file if it has just one."""
         files = self.gguf_files("*")
         has_others = any(file.name.endswith(".safetensors") for file in self.files)
         return self.folder / files[0] if len(files) == 1 and not has_others else self.folder
 
     def gguf_files(self, pattern: str) -> list[str]:
-        """Return the names of its GGUF models that match; the first file stands for a split one."""
+        """Return the names of GGUF models that match; a split one has its first file's name."""
         names = sorted(file.name for file in self.files)
         return [
             name
@@ -119,18 +119,18 @@ class Entry:
         ]
 
     def files_of(self, first: Path) -> set[str]:
-        """Return the names of its files that make the GGUF model which a file of its begins."""
+        """Return the names of all files of the GGUF model that begins with a given file."""
         paths = {path.relative_to(self.folder).as_posix() for path in split_files(first)}
         return paths & {file.name for file in self.files}
 
     def without(self, names: Collection[str]) -> Entry | None:
-        """Return the entry without these files; None where it has no other weights."""
+        """Return the entry without some files; None where no weights are left."""
         files = tuple(file for file in self.files if file.name not in names)
         has_weights = any(file.name.endswith(WEIGHTS) for file in files)
         return replace(self, files=files) if has_weights else None
 
     def chosen(self, pattern: str, name: str) -> Path:
-        """Return the one GGUF file that `name`, OWNER/NAME:FILE, chooses. Raises ModelNotFound."""
+        """Return the GGUF file that `name`, OWNER/NAME:FILE, chooses, or raise ModelNotFound."""
         files = self.gguf_files(pattern)
         if len(files) == 1:
             return self.folder / files[0]
@@ -138,13 +138,13 @@ class Entry:
         raise ModelNotFound(f"{name} must choose one GGUF file of {self.name}, not {some}")
 
     def changed(self) -> list[StoredFile]:
-        """Return the files that are gone, or may have been changed since they were verified."""
+        """Return the files that are gone, or may have changed since the last verification."""
         return [file for file in self.files if not file.is_as_verified(self.folder)]
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The files of a download that is not done."""
+    """The files of a download that isn't complete."""
 
     name: str
     revision: str
@@ -153,7 +153,7 @@ class Partial:
 
 
 class Store:
-    """The models below one folder, which need not exist yet."""
+    """The store of models in one folder, which need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -167,7 +167,7 @@ class Store:
             raise ModelError(f"there is no place for models: {problem}; set INFERNO_HOME") from None
 
     def entries(self) -> list[Entry]:
-        """Return all models by name, the newest revision first; a damaged manifest is none."""
+        """Return all models by name, the newest revision first; damaged manifests are left out."""
         found = []
         for path in self.root.glob(f"*--*/*{_MANIFEST}"):
             with contextlib.suppress(ModelError):
@@ -176,37 +176,37 @@ class Store:
         return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
 
     def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the model of that name, as of a branch, tag or commit; by default the newest."""
+        """Return the model of a name, as of a branch, tag or commit, by default the newest."""
         for entry in self.entries():
             if entry.name == name and revision in (None, entry.revision, *entry.asked):
                 return entry
         return None
 
     def folder(self, name: str, revision: str) -> Path:
-        """Return where the files of a model lie, or will, if the store has them itself."""
+        """Return the folder for the files of a model that the store keeps itself."""
         return self._path(name, revision, "")
 
     def partial_folder(self, name: str, revision: str) -> Path:
-        """Return where the files of a download lie until all are there."""
+        """Return the folder for the files of a download until all are there."""
         return self._path(name, revision, _PARTIAL)
 
     @contextlib.contextmanager
     def alone(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
-        """Be the only one who touches a model until the block ends; ModelError if others use it."""
+        """Lock a model exclusively until the block ends; raise ModelError if others use it."""
         with self._locked(name, revision, fcntl.LOCK_EX, may_wait=may_wait):
             yield
 
     @contextlib.contextmanager
     def together(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
-        """Keep others from changing a model until the block ends; ModelError if one just does."""
+        """Lock a model against changes until the block ends; ModelError if one is under way."""
         with self._locked(name, revision, fcntl.LOCK_SH, may_wait=may_wait):
             yield
 
     def use(self, entry: Entry) -> bool:
         """Keep others from removing a model until this process ends, and note that it was used.
 
-        Waits for who is just verifying it. False where it has been removed meanwhile. A store that
-        can't be written has no locks.
+        This waits while another process verifies the model, and returns False if it was removed
+        meanwhile. A store that can't be written has no locks.
         """
         try:
             lock = self._lock(entry.name, entry.revision, fcntl.LOCK_SH, may_wait=True)
@@ -222,7 +222,7 @@ class Store:
         return True
 
     def let_go(self, name: str, revision: str) -> None:
-        """Give back the lock of a model that this process has used, to replace damaged files."""
+        """Release this process's lock of a model, so that damaged files can be replaced."""
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(self._path(name, revision, _LOCK))
             for lock in [one for one in _HELD if os.path.samestat(os.fstat(one), status)]:
@@ -253,9 +253,9 @@ class Store:
             os.fsync(file.fileno())
 
     def reopen(self, name: str, revision: str, *, keeps: bool) -> Path:
-        """Return the folder of a download, in which good files of a try before it are kept.
+        """Return the folder of a download, keeping good files of an earlier try.
 
-        keeps  whether there is a model: it stays what it is until the download is done.
+        keeps  whether there is a model already, which stays unchanged until the download is done.
         """
         folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
         for path in (folder, partial):
@@ -270,7 +270,7 @@ class Store:
         return partial
 
     def gather(self, name: str, revision: str) -> None:
-        """Bring the files of a download, of which all are there, to where the model's lie."""
+        """Move the files of a complete download to the folder of the model."""
         folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
         if not folder.exists():
             os.replace(partial, folder)
@@ -284,7 +284,7 @@ class Store:
     def remove(self, entry: Entry) -> int:
         """Remove a model and return how many bytes that frees; ModelError where it is in use.
 
-        Of a model whose files lie elsewhere only the manifest is removed.
+        If the model's files lie outside the store, only the manifest is removed.
         """
         with self.alone(entry.name, entry.revision, may_wait=False):
             # Without its manifest it is no model, should the rest be interrupted.
@@ -297,9 +297,9 @@ class Store:
         return freed
 
     def remove_files(self, entry: Entry, names: Collection[str]) -> int:
-        """Remove files of a model and return how many bytes that frees, as `remove` does of all.
+        """Remove some files of a model, and return how many bytes that frees.
 
-        A model that has no other weights is removed whole.
+        A model that would have no weights left is removed as a whole.
         """
         with self.alone(entry.name, entry.revision, may_wait=False):
             now = self.find(entry.name, entry.revision) or entry  # others may have added to it
@@ -310,7 +310,7 @@ class Store:
         return self.remove(entry)
 
     def partials(self) -> list[Partial]:
-        """Return the downloads that are not done, those under way among them."""
+        """Return the downloads that aren't complete, including those under way."""
         found = []
         for folder in sorted(self.root.glob("*--*/*")):
             name = folder.parent.name.replace("--", "/", 1)
@@ -331,7 +331,7 @@ class Store:
         return folder.name == revision and self._path(name, revision, _MANIFEST).exists()
 
     def remove_partial(self, partial: Partial) -> int:
-        """Remove what a download has left; nothing of one that is under way."""
+        """Remove the files of an incomplete download, unless it is under way."""
         try:
             with self.alone(partial.name, partial.revision, may_wait=False):
                 if self._is_model(partial.name, partial.revision, partial.folder):
@@ -346,7 +346,7 @@ class Store:
         return partial.num_bytes
 
     def same_content(self, file: RemoteFile) -> Iterator[Path]:
-        """Yield files of other models here that should have the content of this one."""
+        """Yield other models' files that should have the content of a remote file."""
         for entry in self.entries():
             for stored in entry.files:
                 if file.sha256 == stored.sha256 and stored.size == file.size:
@@ -437,13 +437,13 @@ class Store:
 
 
 def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
-    """Return a file as it is now, whose hash has just been compared."""
+    """Return the record of a file whose hash has just been compared."""
     status = (folder / name).stat()
     return StoredFile(name, status.st_size, sha256, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def asked_also(entry: Entry, revision: str | None) -> Entry:
-    """Return the entry as one that was asked for under this name too, now."""
+    """Return the entry with a further branch or tag under which it was asked for."""
     names = {*entry.asked, *([revision] if revision is not None else [])}
     return replace(entry, asked=tuple(sorted(names - {entry.revision})), added_at=time.time())
 

@@ -1,4 +1,4 @@
-"""The transfer of one file, which goes on where it stopped, and is named once its hash is right."""
+"""Transfer one file: continue where it stopped, and name the file once its hash is right."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def fetch_file(
 ) -> str:
     """Fetch a file to `target`, and return its sha256.
 
-    heard   is told how many bytes of it are there.
+    heard   is told how many bytes of the file are there.
 
-    It is written beside the target, as NAME.part, which a later call goes on with. One whose hash
-    is wrong is removed and fetched once more. Raises DownloadError, or what the hub's status means.
+    The file is written beside the target, as NAME.part, which a later call continues. A file whose
+    hash is wrong is removed and fetched once more. Raises DownloadError, or the error that the
+    hub's status means.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part_path = target.with_name(target.name + ".part")
@@ -65,7 +66,7 @@ def disk_full(name: str, folder: Path) -> ModelError:
 
 
 def has_content(path: Path, file: RemoteFile) -> str | None:
-    """Return the sha256 of a file that has the content which is listed; None of any other."""
+    """Return the sha256 of a file if it has the listed content; else None."""
     if not file.has_hash:
         return None
     try:
@@ -197,7 +198,7 @@ def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard
 
 
 def commit_of(url: str) -> str | None:
-    """Return the commit that a file's URL names."""
+    """Return the commit that a file's URL has."""
     found = re.search(r"/resolve/([0-9a-f]{40})/", url)
     return found[1] if found else None
 

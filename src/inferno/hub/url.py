@@ -1,4 +1,4 @@
-"""A model as a person names it, an id or a page of the hub, becomes a repository and a revision."""
+"""Turn a model's id, or the URL of its page, into a repository and a revision."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class WantedModel:
 
 
 def parse_model(text: str, revision: str | None, include: str | None) -> WantedModel:
-    """Return what is meant by an id such as Qwen/Qwen3-0.6B, or by the URL of its page or file.
+    """Return the model of an id such as Qwen/Qwen3-0.6B, or of the URL of its page or file.
 
-    A page of huggingface.co is asked for at HF_ENDPOINT. Raises InvalidRequest.
+    A model with a page of huggingface.co is fetched from HF_ENDPOINT. Raises InvalidRequest.
     """
     if "://" not in text:
         repository, chosen = split_file(text)

@@ -1,4 +1,4 @@
-"""A model's files at any HTTPS address, without a hub that lists them or knows their hashes."""
+"""Fetch a model's files from any HTTPS address, where no hub lists files or knows hashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LENGTH = re.compile(r"[0-9]{1,15}")
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """A folder with a model's files, or one file in it; `name` is what the model is called here."""
+    """The address of a folder with a model's files, or of one; `name` is the model's name here."""
 
     name: str
     folder: str
@@ -46,12 +46,12 @@ class WebAddress:
 
     @property
     def revision(self) -> str:
-        """Return what stands for a commit: a hash of the address, for there is none."""
+        """Return a hash of the address, in place of a commit."""
         return hashlib.sha256(f"{self.folder}/{self.file}".encode()).hexdigest()[:40]
 
 
 def parse_address(text: str) -> WebAddress:
-    """Return the address of a folder or of a .gguf file; InvalidRequest for any other."""
+    """Return the address of a folder or a .gguf file; raise InvalidRequest for any other."""
     try:
         url = urlsplit(text)
         host = url.netloc.replace(":", "_")
@@ -70,10 +70,10 @@ def parse_address(text: str) -> WebAddress:
 
 
 def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
-    """Return what is to be fetched from an address: the files that are there, and their sizes.
+    """Return the plan to fetch from an address: the files that are there, and their sizes.
 
-    Nobody says which hashes they must have. Those of a first download are kept, and files that are
-    here are compared with them.
+    The files' hashes aren't known beforehand. The hashes of the first download are kept, and later
+    files are compared with them.
     """
     known = store.find(address.name, address.revision)
     hashes = {(one.name, one.size): one.sha256 for one in known.files} if known is not None else {}

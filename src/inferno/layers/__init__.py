@@ -1,1 +1,1 @@
-"""Modules that two or more models share."""
+"""Define the modules that two or more models share."""

@@ -1,4 +1,4 @@
-"""The skeleton of a decoder-only model: what is the same whatever attention and feed-forward do.
+"""Define the skeleton of a decoder-only model, whatever its attention and feed-forward.
 
 Shape letters: T tokens of all requests in one row, N rows of interest, E model width, D head size,
 V vocabulary.
@@ -130,16 +130,16 @@ class CausalLM(nn.Module):
         """Return the hidden states of a step's tokens, [T, E] or [N, E] of batch.rows_N.
 
         kv      of all layers of the model; keys and values of all tokens go there.
-        layers  which to run, one after the other; None: all. The first of the model begins with
-                the embedding, the last ends with the norm.
-        hidden  what the layers before have returned, as this does where others follow.
+        layers  a run of layers; None: all. The model's first layer begins with the embedding, the
+                last ends with the norm.
+        hidden  the result of the layers before, if the first layer isn't in `layers`.
         """
         output: Tensor | Hidden = self.model(batch, kv, layers, hidden)
         return output
 
     @property
     def num_layers(self) -> int:
-        """Return how many layers it has."""
+        """Return how many layers the model has."""
         return len(self.model.layers)
 
     def new_streams(self, num_rows: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""RMSNorm, alone or with the residual stream it closes."""
+"""Define RMSNorm, alone or with the sum of the residual stream."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class RMSNorm(nn.Module):
         return ops.rms_norm(x_TE, self.weight, self.eps)
 
     def add(self, x_TE: Tensor, residual_TE: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Normalize x + residual; returns it and the sum, which is the new residual stream."""
+        """Return the normalized x + residual, and the sum, which is the new residual stream."""
         return ops.add_rms_norm(x_TE, residual_TE, self.weight, self.eps)

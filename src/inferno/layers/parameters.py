@@ -28,7 +28,7 @@ class _HasModules(Protocol):
 
 
 def packed_weights(model: _HasModules) -> Iterator[tuple[str, PackedWeight | PackedExperts]]:
-    """Yield weights that are no parameters any more, by the names that those had."""
+    """Yield packed weights, which replaced parameters, by the parameters' names."""
     for name, module in model.named_modules():
         weight = vars(module).get("weight")
         if weight is not None and not isinstance(weight, Tensor):

@@ -1,4 +1,4 @@
-"""Rotary position embedding (arXiv:2104.09864): frequencies, scalings, a step's angles."""
+"""Compute rotary position embedding (arXiv:2104.09864): frequencies, scalings, a step's angles."""
 
 from __future__ import annotations
 

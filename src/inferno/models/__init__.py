@@ -1,4 +1,4 @@
-"""The families of models and the modules that implement them, one line each."""
+"""List the families of models and the modules that implement them, one line each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Model(Protocol):
 
     @property
     def num_layers(self) -> int:
-        """Return how many layers it has."""
+        """Return how many layers the model has."""
         ...
 
     def new_streams(self, num_rows: int, /) -> Tensor:
@@ -60,10 +60,10 @@ class Model(Protocol):
         """Return float32 logits [N, V] of residual streams, as if no more layers followed."""
 
     def parameters(self) -> Iterator[Tensor]:
-        """Return its plain tensors."""
+        """Return the model's plain tensors."""
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """Return its modules, some of which have packed weights."""
+        """Return the model's modules, some of which have packed weights."""
 
 
 class ModelModule(Protocol):

@@ -1,4 +1,4 @@
-"""The common parts of models: attention, feed-forward network, the decoder around them, its names.
+"""Build the common parts of models: attention, feed-forward network, decoder, and names of weights.
 
 Shape letters: T tokens of all requests in one row, E model width, H query heads, K key/value
 heads, D head size.
@@ -64,7 +64,7 @@ def build(
 ) -> CausalLM:
     """Build a model with unfilled parameters, named as in the checkpoint.
 
-    attention, mlp  a class of attention; what makes a layer's feed-forward network.
+    attention, mlp  a class of attention; a function that makes a layer's feed-forward network.
     """
     size, eps = config.hidden_size, config.rms_norm_eps
     layers = [
@@ -79,7 +79,7 @@ def build(
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Return which tensors of the checkpoint lie side by side in one of ours."""
+    """Return which tensors of the checkpoint lie side by side in one parameter."""
     q_rows, kv_rows = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     ffn_rows = config.intermediate_size
     return {

@@ -46,11 +46,11 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Return where the checkpoint has other tensors than we.
+    """Return which parameters differ from the checkpoint's tensors, and how.
 
-    Its gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed rows move as
-    they are. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E]. GGUF files have
-    gate and up apart, and rows as ours.
+    The checkpoint's gate_up rows alternate, gate and up; ours are all gates, then all ups. Packed
+    rows are moved unchanged. Weights in floats are stored transposed: [X, E, 2F] and [X, F, E].
+    GGUF files have gate and up apart, and rows as ours.
     """
     assert config.mixture is not None
     attention = {"qkv_proj": common.fused_weights(config)["qkv_proj"]}

@@ -15,7 +15,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Return where the checkpoint has other tensors than we; w1, w3, w2 are gate, up, down."""
+    """Return how parameters differ from the checkpoint's tensors; w1, w3, w2 are gate, up, down."""
     assert config.mixture is not None
     count, ffn_rows, block = config.mixture.num_experts, config.mixture.size, "block_sparse_moe"
     return {

@@ -1,4 +1,4 @@
-"""The common parts of mixture-of-experts models: a layer's modules, and their weights."""
+"""Build the common parts of mixture-of-experts models: a layer's modules, and their weights."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def build(config: DecoderConfig) -> CausalLM:
 
 
 def fused_weights(config: DecoderConfig) -> FusedSpec:
-    """Return where the checkpoint has other tensors than we: its experts' products are apart."""
+    """Return how parameters differ from a checkpoint's tensors, where experts are apart."""
     assert config.mixture is not None
     return {
         **common.fused_weights(config),

@@ -1,12 +1,12 @@
-"""The contract: every op's signature, shapes and meaning; a tensor's device decides the backend.
+"""Define every op's signature, shapes and meaning; a tensor's device decides which backend runs.
 
 Shape letters: T tokens of all requests in one row, E model width, I input and O output features,
 F feed-forward width, H query heads, K key/value heads, D head size, V vocabulary, X experts,
 A experts that a token chooses.
 
-The ops stand where kernels want to be fused. `reference` is the specification, in plain torch;
+An op is as much as a kernel fuses. `reference` is the specification, in plain torch;
 `backend.Backend` is what a backend must offer. Where `out` is given the result is written there and
-returned. What makes tokens of logits stands in `tokens`.
+returned. Ops that turn logits into tokens are in `tokens`.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ def allocate(
     *,
     is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
-    """Return a weight [O, I], or of experts [X, O, I], to be filled a few rows at a time.
+    """Return an unfilled weight [O, I], or [X, O, I] of experts, to be filled a few rows at a time.
 
-    dtype   of the activations that it meets.
-    ranges  the formats of its rows, from the first on; all experts have a single one.
-    is_invariant  whether a row's product must have the same bits beside any number of others;
-                  `why_not_invariant` says where that can't be had.
+    dtype   of the activations that are multiplied with the weight.
+    ranges  the formats of the weight's rows, from the first on; experts have a single format.
+    is_invariant  whether a row's product must have the same bits beside any number of other rows;
+                  see `why_not_invariant`.
     Returns None where the device's kernels want such a weight as a plain tensor.
     """
     with device:
@@ -141,9 +141,9 @@ def allocate(
 
 
 def pack(values: Tensor, format: WeightFormat) -> Tensor | PackedWeight | PackedExperts:
-    """Return a weight [O, I], or of experts [X, O, I], as the device's kernels want it.
+    """Return a weight [O, I], or [X, O, I] of experts, in the layout of the device's kernels.
 
-    Floats stay as they are where kernels want them so. `has_kernels` says what else may be.
+    Floats stay a plain tensor where kernels read one. `has_kernels` tells other formats.
     """
     ranges = (RowRange(values.shape[-2], format),)
     packed = allocate(values.shape, values.dtype, values.device, ranges)
@@ -161,9 +161,9 @@ def float_format(dtype: torch.dtype) -> WeightFormat:
 
 
 def deserialize(serialized: SerializedWeight) -> PackedWeight:
-    """Return the weight that `serialize` described, on the CPU; it may share that memory.
+    """Return the weight that `serialize` described, on the CPU, perhaps in the same memory.
 
-    Raises ValueError, KeyError, TypeError or AttributeError where it describes none.
+    Raises ValueError, KeyError, TypeError or AttributeError where the data describe no weight.
     """
     return BACKENDS["cpu"].deserialize(serialized)
 
@@ -174,49 +174,49 @@ def aligned_memory(num_bytes: int) -> Tensor:
 
 
 def checksum(part: Tensor) -> int:
-    """Return the XXH64, with seed 0, of bytes on the CPU: it finds damage, not forgery."""
+    """Return the XXH64, with seed 0, of bytes on the CPU, which reveals damage but no forgery."""
     return BACKENDS["cpu"].checksum(part)
 
 
 def kernel_context(num_threads: int) -> KernelContext:
-    """Make what an engine's ops on the CPU work with: so many threads, and memory.
+    """Make the context of an engine's ops on the CPU: a number of threads, and memory.
 
-    Any number of them may be at work at once, each in a thread that has entered it; they take turns
+    Several contexts may be at work at once, each in a thread that has entered it; they take turns
     with the processor's cores. In a thread that entered none, ops run on that thread alone.
     """
     return BACKENDS["cpu"].kernel_context(num_threads)
 
 
 def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture | None:
-    """Return what captures forward passes on that device; None where they can't be replayed.
+    """Return an object that captures forward passes on a device; None where none can be replayed.
 
-    context  in which they are captured and replayed.
+    context  the context in which passes are captured and replayed.
     """
     return BACKENDS[device.type].graph_capture(context)
 
 
 def is_asynchronous(device: torch.device) -> bool:
-    """Say whether ops return before the device has computed: then steps are launched ahead."""
+    """Return whether ops return before the device has computed, so steps can be launched ahead."""
     return BACKENDS[device.type].is_asynchronous()
 
 
 def new_upload(num_values: int, device: torch.device) -> Upload:
-    """Make memory for up to so many numbers that each step reads, zeros at first."""
+    """Make memory for up to num_values numbers that each step reads, zeros at first."""
     with device:
         return BACKENDS[device.type].new_upload(num_values)
 
 
 def new_download(num_values: int, device: torch.device) -> Download:
-    """Make the way for up to so many numbers of a step's results."""
+    """Make the memory through which up to num_values of a step's results come to the host."""
     with device:
         return BACKENDS[device.type].new_download(num_values)
 
 
 def has_kernels(device: torch.device, format: WeightFormat) -> bool:
-    """Say whether the device's kernels compute with weights in a format; if int8, with keys too.
+    """Return whether a device's kernels compute with weights in a format; int8 tells of keys too.
 
-    Floats are quantized for such kernels alone. What comes packed otherwise is unpacked anew for
-    every product, or becomes floats when it is loaded.
+    Floats are quantized only where such kernels run. Packed weights without kernels are unpacked
+    for every product, or become floats when loaded.
     """
     return BACKENDS[device.type].has_kernels(format)
 
@@ -230,9 +230,9 @@ def why_not_invariant(
     block_size: int,
     width: int,
 ) -> str | None:
-    """Say why a token's logits can't have the same bits in every batch on a device; None: they can.
+    """Return why a token's logits can't have the same bits in every batch on a device; else None.
 
-    They can where weights are allocated so, and attention is AttentionKind.INVARIANT.
+    This takes weights allocated with is_invariant, and AttentionKind.INVARIANT.
 
     width  of the model's residual stream.
     """
@@ -244,7 +244,7 @@ def why_not_invariant(
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:
     """Name the compiled kernels that the device runs, such as avx512_bf16; or `reference`.
 
-    With a dtype it is what computes such activations.
+    With a dtype, name the kernels that compute activations of that dtype.
     """
     return BACKENDS[device.type].isa(dtype)
 
@@ -258,7 +258,7 @@ def describe_attention(
     head_size: int,
     block_size: int,
 ) -> str:
-    """Say in words what computes attention on that device, and, where it was chosen, why."""
+    """Return in words what computes attention on a device and, if there was a choice, why."""
     return BACKENDS[device.type].describe_attention(
         kind, dtype, kv_dtype, head_size=head_size, block_size=block_size
     )
@@ -267,7 +267,7 @@ def describe_attention(
 def empty_cache(
     shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device
 ) -> LayerKV:
-    """Return unfilled keys and values of a layer, as the device's kernels want them to lie.
+    """Return unfilled keys and values of a layer, in the layout of the device's kernels.
 
     int8 needs kernels (`has_kernels`).
     """
@@ -276,10 +276,10 @@ def empty_cache(
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
-    """Make the beginnings of caches ready for their first writers, in the background.
+    """Make the first pages of caches ready for writing, in the background.
 
     num_bytes  at most, of all caches together.
-    It goes on until it is done or the returned object is gone.
+    It goes on until it is done or the returned object is freed.
     """
     return BACKENDS[kv[0].keys_NSKD.device.type].prefault(kv, num_bytes)
 
@@ -287,7 +287,7 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> object:
 def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     """Take rows of the embedding table: [T] int64 -> [T, E], in the weight's dtype.
 
-    A packed weight's is that of the activations that meet it.
+    Rows of a packed weight have the dtype of its activations.
     """
     return backend_of(ids_T).embedding(ids_T, weight_VE)
 
@@ -306,8 +306,8 @@ def linear(
 def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None = None) -> Tensor:
     """Compute x / sqrt(mean(x²) + eps) * weight over the last axis, in float32.
 
-    This is RMSNorm (arXiv:1910.07467). The normalized value is rounded to x's dtype before it meets
-    the weight, as checkpoints expect.
+    This is RMSNorm (arXiv:1910.07467). The normalized value is rounded to x's dtype before it is
+    multiplied with the weight, as checkpoints expect.
     """
     return backend_of(x_TE).rms_norm(x_TE, weight_E, eps, out=out)
 
@@ -315,7 +315,7 @@ def rms_norm(x_TE: Tensor, weight_E: Tensor, eps: float, *, out: Tensor | None =
 def add_rms_norm(
     x_TE: Tensor, residual_TE: Tensor | None, weight_E: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Return (rms_norm(x + residual), x + residual): a block's output joins the residual stream.
+    """Return (rms_norm(x + residual), x + residual): add a block's output to the residual stream.
 
     None is the empty stream before the first block: it gives (rms_norm(x), x).
     """
@@ -327,13 +327,13 @@ def gated_linear(
 ) -> Tensor:
     """Compute silu(first half) * second half of `linear`'s result: [T, I] -> [T, O / 2].
 
-    These are SwiGLU's two products and what joins them (arXiv:2002.05202).
+    The result is SwiGLU's two products, joined (arXiv:2002.05202).
     """
     return backend_of(x_TI).gated_linear(x_TI, weight_OI, bias_O)
 
 
 def cos_sin(positions_T: Tensor, frequencies_D: Tensor, factor: float) -> Tensor:
-    """Compute cosines and sines of each position's angles: [T] int64 -> [T, D] float32.
+    """Compute the cosines and sines of each position's angles: [T] int64 -> [T, D] float32.
 
     An angle is position * frequency. D/2 cosines, then D/2 sines, all times factor.
     """
@@ -406,7 +406,7 @@ def experts(
 
     gate_up_XFE   [X, 2F, E]: F rows of gates, then F rows of ups.
     down_XEF      [X, E, F].
-    An expert is computed for its tokens together, one without tokens not at all; products are
+    An expert is computed for all its tokens together, and not at all without tokens; products are
     rounded to x's dtype. Each token's sum is made in float32, from rank 0 on. A packed weight is
     unpacked a tile at a time, never as a whole. Stages: multiply, activate, multiply, combine.
     """
@@ -424,7 +424,7 @@ def experts(
 
 
 def all_gather(x: Tensor, ranks: Ranks) -> Tensor:
-    """Put the tensors of all ranks beside each other: [..., P] of each -> [..., ranks * P].
+    """Concatenate the tensors of all ranks: [..., P] of each -> [..., ranks * P].
 
     All have one shape and dtype. Every rank calls the collective ops, in the same order.
     """
@@ -434,7 +434,7 @@ def all_gather(x: Tensor, ranks: Ranks) -> Tensor:
 def all_reduce(x: Tensor, ranks: Ranks) -> Tensor:
     """Add the tensors of all ranks, which have one shape and dtype, and return the sum to each.
 
-    Where ranks are invariant it is made in float32 from rank 0 on, and rounded once; else in the
-    order and precision of the library that adds soonest. All ranks get the same bits.
+    Where ranks are invariant, the sum is made in float32 from rank 0 on, and rounded once; else in
+    the order and precision that the library finds fastest. All ranks get the same bits.
     """
     return backend_of(x).all_reduce(x, ranks)

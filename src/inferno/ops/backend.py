@@ -1,7 +1,7 @@
-"""The contract that a backend keeps: a module with these functions, held by the type checker.
+"""Define the functions that a backend must have, as protocols that the type checker enforces.
 
-Meaning and shapes stand once, at the functions of the same names in `ops` and `ops.tokens`. Those
-take a device as well where no tensor tells it; a backend is told only where it serves several.
+Meaning and shapes are described at the functions of the same names in `ops` and `ops.tokens`, which
+also take a device where no tensor tells it. A backend gets one only where it serves several.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from inferno.quantization import RowRange, WeightFormat
 
 
 class ForwardOps(Protocol):
-    """The ops of which a forward pass is made; observers are told of these."""
+    """The ops that make up a forward pass, which observers see."""
 
     def embedding(self, ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor: ...
 
@@ -141,7 +141,7 @@ class TokenOps(Protocol):
 
 
 class CollectiveOps(Protocol):
-    """The ops that the ranks among which a model is split do together."""
+    """The ops that several ranks compute together, where a model is split among them."""
 
     def all_gather(self, x: Tensor, ranks: Ranks) -> Tensor: ...
 
@@ -149,7 +149,7 @@ class CollectiveOps(Protocol):
 
 
 class Memory(Protocol):
-    """The layout of weights and caches on a device, and the life of what its ops work with."""
+    """The functions of memory on a device: layouts of weights and caches, contexts of ops."""
 
     def allocate(
         self,
@@ -206,13 +206,13 @@ class Memory(Protocol):
 
 
 class Backend(ForwardOps, TokenOps, CollectiveOps, Memory, Protocol):
-    """The interface of a backend: all that one kind of device offers."""
+    """The whole interface of a backend, which serves one kind of device."""
 
     __name__: str
 
 
 def functions_of(part: type) -> tuple[str, ...]:
-    """Return the names of the functions that one of the protocols above lists."""
+    """Return the names of the functions that a protocol of this module lists."""
     return tuple(name for name in vars(part) if not name.startswith("_"))
 
 

@@ -1,4 +1,4 @@
-"""The tensors of one step that any op or layer may read: who computes what, and where its KV lies.
+"""Define a step's tensors for ops and layers: which tokens are computed, where the cache lies.
 
 Shape letters: T tokens of all requests in one row, R requests, B blocks of a request, N blocks of
 the pool, S slots of a block, K key/value heads, D head size.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class AttentionKind(StrEnum):
-    """The attention algorithm: AUTO is a backend's own, others by name the reference's."""
+    """The attention algorithm: AUTO lets the backend choose, the others are the reference's."""
 
     REFERENCE = "reference"  # all scores of a request at once
     FLASH = "flash"  # tiled, online softmax
@@ -22,13 +22,13 @@ class AttentionKind(StrEnum):
 
     @property
     def is_by_name(self) -> bool:
-        """Return whether an algorithm of the reference is asked for, and no kernel will do."""
+        """Return whether the reference's algorithm must run instead of a kernel."""
         return self not in (AttentionKind.AUTO, AttentionKind.INVARIANT)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTables:
-    """The places where one group of layers (those with equal windows) keeps keys and values.
+    """The places where a group of layers, which have equal windows, keeps keys and values.
 
     window           a token sees itself and the window - 1 tokens before it; None sees them all.
     block_tables_RB  int64; entry b of a row is the block of positions b*S to (b+1)*S - 1, or 0
@@ -43,23 +43,23 @@ class GroupTables:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step. The tokens of a request are consecutive positions, and lie side by side.
+    """The tensors of one step. The tokens of a request lie side by side, at consecutive positions.
 
     token_ids_T, positions_T    int64.
     query_lens, context_lens    per request: tokens computed in this step; tokens in the cache after
                                 it.
     query_starts_R              int64 [R + 1]; each request's first row, and the end of the last.
-    context_lens_R              int64; context_lens. The tensors may go on with requests of no
-                                tokens, so that steps of different requests have equal shapes.
+    context_lens_R              context_lens as int64. Padding by requests without tokens may
+                                follow, so that steps with different requests have equal shapes.
     groups                      a layer's `LayerKV.group` indexes it.
-    attention                   which algorithm to run.
+    attention                   the algorithm to run.
     rows_N                      int64, ascending; the tokens whose hidden states are wanted, or None
-                                for all. The others go no further than the keys and values of
-                                the last layer.
-    is_fixed                    other steps will have their tensors in the same memory, and of the
-                                same shapes.
-    longest_query               no request of such steps has more tokens in one; None: query_lens
-                                tell, and others may have more.
+                                for all. The other tokens end at the keys and values of the last
+                                layer.
+    is_fixed                    whether other steps will have tensors of the same shapes in the same
+                                memory.
+    longest_query               the most tokens of a request in such a step; None: query_lens tell,
+                                and other steps may have more.
     drawn_N                     int64; the tokens that the step before has drawn: an id -1 - r of
                                 token_ids_T stands for entry r. None where all ids are known.
     """
@@ -80,11 +80,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LayerKV:
-    """One layer's share of the KV cache: keys_NSKD, values_NSKD, and whose tables it uses.
+    """One layer's share of the KV cache: keys_NSKD, values_NSKD, and its group of block tables.
 
     Block 0 is scratch: only padded rows write or read it. An unwritten slot may hold NaN. How the
     axes lie in memory is the backend's choice (`empty_cache`). In int8 and float8_e4m3fn each head
-    of a token has a scale, float32, that what is stored is multiplied with.
+    of a token has a float32 scale, by which stored values are multiplied.
     """
 
     keys_NSKD: Tensor
@@ -95,5 +95,5 @@ class LayerKV:
 
 
 def first_visible(position: int, window: int | None) -> int:
-    """Return the first position that the token at `position` sees."""
+    """Return the first position that the token at `position` attends to."""
     return 0 if window is None else max(0, position - window + 1)

@@ -1,6 +1,6 @@
 """An engine's context for its kernels, and captured forward passes, whatever the device.
 
-Such a pass is a CUDA graph, or a list of kernel calls.
+A captured pass is a CUDA graph, or a list of kernel calls.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from torch import Tensor
 
 
 class KernelContext(Protocol):
-    """A number of threads, their memory, and memory for results: one engine's, for its ops.
+    """The context of one engine's ops: a number of threads, their memory, and memory for results.
 
-    While a thread has entered it, all ops that are called there work with it; one thread at a time.
+    Ops called in a thread that has entered the context use it. One thread at a time may enter.
     """
 
     def __enter__(self) -> object:
-        """Bind the context to this thread."""
+        """Have the ops that this thread calls use the context."""
 
     def __exit__(self, *problem: object) -> None:
-        """Bind what was bound before."""
+        """Have the ops that this thread calls use the context that was in use before."""
 
     def release_memory(self) -> None:
-        """Let the system have the memory of results that nobody holds; for between two steps."""
+        """Give memory of results that nobody holds back to the system; call it between steps."""
 
 
 class NotCapturable(Exception):
-    """Raised when a function to be captured computes something by other means than kernels."""
+    """An exception: the function to be captured computes something by other means than kernels."""
 
 
 class CapturedGraph(Protocol):
-    """A function that was captured; it reads and writes the same memory each time it runs."""
+    """A captured function, which reads and writes the same memory each time it runs."""
 
     def replay(self) -> Tensor:
-        """Compute the result for what lies in that memory now.
+        """Run the captured function again on what its input memory holds now.
 
-        It lasts until a graph of the same capture is replayed or made.
+        The result is valid until a graph of the same capture is replayed or made.
         """
 
 
 class GraphCapture(Protocol):
-    """Captures functions that run one after the other, and share memory in between."""
+    """A recorder of functions that run one after the other and share their working memory."""
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[CapturedGraph, Tensor]:
-        """Return the function as a graph, and its first result. Raises NotCapturable."""
+        """Run a function, and return it as a graph with its first result. Raises NotCapturable."""

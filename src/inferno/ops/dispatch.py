@@ -66,5 +66,5 @@ BACKENDS: dict[str, Backend] = {
 
 
 def backend_of(x: Tensor) -> Backend:
-    """Return the backend that computes with such a tensor."""
+    """Return the backend of a tensor's device."""
     return BACKENDS[x.device.type]

@@ -1,4 +1,4 @@
-"""The data that decide a row's token: how it is drawn, and what a random number is for."""
+"""Define the data that decide a row's token: how it is drawn, and what a random number is for."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Penalties(NamedTuple):
     """The penalties of a row, and the tokens of its sequence that get them.
 
     repetition  divides positive logits and multiplies others; as float32's smallest normal number
-                where it is below that. Frequency is taken away for each time that the output has
-                the token, presence if it has it at all.
+                where it is below that. Frequency is subtracted for each time that the output has
+                the token, presence once if it has the token at all.
     token_ids   distinct tokens of prompt and output; in_output: how often the output has each.
     pending_row the row of the last draw whose token stands in the output as well, if there is one:
                 only the device knows it yet.
@@ -71,6 +71,3 @@ class Purpose(IntEnum):
     """The decision that a random number is for; each has its own stream."""
 
     SAMPLE = 0  # which token a position gets
-    ACCEPT = 1  # whether a draft token stays
-    RESIDUAL = 2  # which token replaces a rejected draft
-    DRAFT = 3  # which token a draft proposes

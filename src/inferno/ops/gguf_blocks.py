@@ -1,4 +1,4 @@
-"""Values of GGUF's quantized tensors: what each block of a type means, in float32.
+"""Decode GGUF's quantized tensors: the float32 values of the blocks of each type.
 
 A block holds codes, and for each group of its values a scale and perhaps a minimum:
 value = scale * code - minimum. The K-types' own scales are codes of six or four bits, beside a

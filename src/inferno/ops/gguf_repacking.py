@@ -1,7 +1,7 @@
-"""Blocks of GGUF's types, made into those of the formats in which they are kept.
+"""Repack blocks of GGUF's types into the formats in which inferno keeps them.
 
-`quantization.KEPT_BLOCKS` says which format that is, and why. Source of all layouts: the block
-structures of ggml.
+`quantization.KEPT_BLOCKS` says which format each type is kept in, and why. Source of all layouts:
+the block structures of ggml.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inferno.quantization import BLOCK_FORMATS
 def repack(type_name: str, blocks_NB: Tensor) -> tuple[Tensor, ...]:
     """Return N blocks, uint8 [N, block_bytes], as the parts of `StoredRows` of the kept format.
 
-    Types that are kept as they are give their own blocks.
+    Blocks of types that are kept unchanged are returned themselves.
     """
     if type_name in BLOCK_FORMATS:
         return (blocks_NB,)

@@ -1,4 +1,4 @@
-"""Inferno's compiled kernels: do they run here, and why not?"""
+"""Find out whether inferno's compiled kernels run here, and why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SWITCH = "INFERNO_KERNELS"  # "reference" leaves them out; read once, when `ops`
 
 
 def why_not() -> str | None:
-    """Return why the kernels don't run here, or None if they do."""
+    """Return why the compiled kernels don't run here, or None if they do."""
     if os.environ.get(SWITCH) == "reference":
         return f"{SWITCH}=reference is set"
     if find_spec("inferno._native") is None:
@@ -22,7 +22,7 @@ def why_not() -> str | None:
 
 @cache
 def warn_if_missing() -> None:
-    """Say once a process that models are slow for want of kernels; who switched them off knows."""
+    """Warn, once a process, that models are slow without kernels, unless they were switched off."""
     reason = why_not()
     if reason is not None and not reason.startswith(SWITCH):
         _logger.warning(

@@ -1,4 +1,4 @@
-"""Watch ops from outside; while nobody does, a call costs nothing more."""
+"""Watch ops from outside; while nobody watches, calls cost nothing more."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Observer(Protocol):
     """An object that is told of the calls of forward ops."""
 
     def wants(self, op: str) -> bool:
-        """Say whether to be told of a call of this op; asked before each."""
+        """Return whether to be told of a call of an op; asked before each call."""
 
     def see(self, op: str, arguments: dict[str, Any], result: Any) -> None:
         """Take note of a call.
 
-        arguments   by the contract's names, as they were before the call; what was left out is
-                    absent. Activations are copies, weights and caches are not.
-        result      a copy of what came back.
+        arguments   by parameter names, as before the call; arguments that were left out are absent.
+                    Activations are copies, weights and caches are not.
+        result      a copy of the op's result.
         """
 
 
@@ -34,7 +34,8 @@ class Observer(Protocol):
 def observing(observer: Observer) -> Iterator[None]:
     """Tell an observer of each forward op that is called until the block ends, on any device.
 
-    It hears every engine of the process. A replayed step calls no ops (`EngineOptions.graphs`).
+    The observer sees every engine of the process. A replayed step calls no ops
+    (`EngineOptions.graphs`).
     """
     usual = dict(BACKENDS)
     for kind, backend in usual.items():

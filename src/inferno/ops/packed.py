@@ -1,4 +1,4 @@
-"""Packed weights: what a backend makes of any weight, and rows as checkpoints hold them packed.
+"""Define packed weights: those that a backend makes, and rows as checkpoints hold them packed.
 
 Shape letters: X experts, O output and I input features, N rows of interest, G groups of a row, B
 bytes of a group's codes. Leading axes may be absent.
@@ -28,23 +28,23 @@ _LEAST_PEAK = 1e-30  # groups whose peak is less become zeros, so that their sca
 
 
 class PackedWeight(Protocol):
-    """A weight [O, I] as a backend laid it out for its kernels; any backend can read its values."""
+    """A weight [O, I] in the layout of a backend's kernels; `unpack` returns its values."""
 
     @property
     def shape(self) -> torch.Size: ...
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of activations that meet it."""
+        """Return the dtype of activations that are multiplied with the weight."""
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that it takes."""
+        """Return the number of bytes that the weight takes."""
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
-        """Set rows from output `first` on, a multiple of FILL_ROWS; so is N, but at the end.
+        """Set N rows from output `first` on; both are multiples of FILL_ROWS, but for the last N.
 
-        Stored rows move as they are where the weight's format takes theirs exactly; otherwise
+        Stored rows are moved unchanged if the weight's format can hold them exactly; otherwise
         their values are packed anew.
         """
 
@@ -52,9 +52,9 @@ class PackedWeight(Protocol):
         """Return the values [O, I]."""
 
     def steps(self) -> Tensor | None:
-        """Return the distance between values that each could take, of what was quantized: [O, I].
+        """Return the distance between neighbouring values that each weight could take: [O, I].
 
-        It is zero for rows that were not; None where none were.
+        The distance is zero in rows that weren't quantized; None: no row was.
         """
 
 
@@ -62,7 +62,7 @@ class PackedWeight(Protocol):
 class SerializedWeight:
     """A packed weight as it can be written to a file.
 
-    meta   what it is, in values that JSON has;  parts  its bytes, uint8.
+    meta   a description in values that JSON has; parts the weight's bytes, uint8.
     """
 
     meta: dict[str, Any]
@@ -74,25 +74,25 @@ class Serializable(Protocol):
     """A packed weight that can be written to a file."""
 
     def serialize(self) -> SerializedWeight:
-        """Describe the weight for `ops.deserialize`; its memory is shared."""
+        """Describe the weight for `ops.deserialize`, sharing its memory."""
 
 
 class PackedExperts(Protocol):
-    """The weights [X, O, I] of a mixture's experts, as a backend laid them out."""
+    """The weights [X, O, I] of a mixture's experts, in the layout of a backend's kernels."""
 
     @property
     def shape(self) -> torch.Size: ...
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that they take."""
+        """Return the number of bytes that the weights take."""
 
     def __getitem__(self, index: int) -> PackedWeight:
-        """Return the weight of one expert; it is filled by itself."""
+        """Return the weight of one expert, which is filled by itself."""
 
 
 def matrices(packed: PackedWeight | PackedExperts) -> list[PackedWeight]:
-    """Return the weights [O, I] that are filled: a weight itself, or those of all experts."""
+    """Return the weights [O, I] to be filled: the weight itself, or each expert's."""
     if len(packed.shape) == 2:
         return [cast(PackedWeight, packed)]
     experts = cast(PackedExperts, packed)
@@ -101,11 +101,11 @@ def matrices(packed: PackedWeight | PackedExperts) -> list[PackedWeight]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredRows:
-    """Rows of a weight [X, O, I] as checkpoints hold them packed; the reference computes with it.
+    """Packed rows of a weight [X, O, I] as checkpoints hold them; the reference computes with them.
 
     parts  uint8, as `format.parts` says: codes_XOGB and scales_XOG, or of FP8 codes_XOI and the
            bytes of scales_XOG; or the blocks of GGUF.
-    dtype  of activations that meet it, and of rows taken out of an embedding.
+    dtype  of activations, and of rows taken out of an embedding.
     """
 
     format: WeightFormat
@@ -122,7 +122,7 @@ class StoredRows:
 
     @property
     def shape(self) -> torch.Size:
-        """Return the shape that they would have unpacked."""
+        """Return the shape that the rows would have unpacked."""
         if self.format.block is not None:
             *leading, num_blocks, _ = self.parts[0].shape
             return torch.Size((*leading, num_blocks * self.format.block.num_inputs))
@@ -133,7 +133,7 @@ class StoredRows:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that they take."""
+        """Return the number of bytes that the rows take."""
         return sum(part.nbytes for part in self.parts)
 
     def __getitem__(self, index: int | slice) -> StoredRows:
@@ -152,12 +152,12 @@ class StoredRows:
         return unpack(self, dtype)
 
     def steps(self) -> None:
-        """Return None: these values were never floats."""
+        """Return None: packed values of checkpoints were never quantized here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowRanges:
-    """A weight [O, I] whose rows are in several formats: a packed weight for each range of them."""
+    """A weight [O, I] whose rows have several formats: a packed weight for each range of rows."""
 
     parts: tuple[PackedWeight, ...]
 
@@ -168,7 +168,7 @@ class RowRanges:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of activations that meet it."""
+        """Return the dtype of activations that are multiplied with the weight."""
         return self.parts[0].dtype
 
     @property
@@ -177,12 +177,12 @@ class RowRanges:
         return sum(part.num_bytes for part in self.parts)
 
     def rows(self) -> list[slice]:
-        """Return the rows of each range."""
+        """Return where each range's rows begin and end."""
         ends = list(accumulate(part.shape[0] for part in self.parts))
         return [slice(end - part.shape[0], end) for part, end in zip(self.parts, ends, strict=True)]
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
-        """Set rows from `first` on, which in each range is a multiple of FILL_ROWS of its own."""
+        """Set rows from `first` on; in every range a part begins at a multiple of FILL_ROWS."""
         last = first + rows_NI.shape[0]
         for part, rows in zip(self.parts, self.rows(), strict=True):
             start, stop = max(first, rows.start), min(last, rows.stop)
@@ -194,7 +194,7 @@ class RowRanges:
         return torch.cat([part.unpack(dtype) for part in self.parts])
 
     def steps(self) -> Tensor | None:
-        """Return the distance between values that each could take, zero where it is no step."""
+        """Return what PackedWeight.steps does: the ranges' distances, zero where there are none."""
         found = [part.steps() for part in self.parts]
         device = next((steps.device for steps in found if steps is not None), None)
         if device is None:
@@ -207,7 +207,7 @@ class RowRanges:
         )
 
     def serialize(self) -> SerializedWeight:
-        """Describe all ranges; their memory is shared."""
+        """Describe all ranges for `ops.deserialize`, sharing their memory."""
         found = [_serialized(part) for part in self.parts]
         parts = tuple(part for one in found for part in one.parts)
         return SerializedWeight({"ranges": [one.meta for one in found]}, parts)
@@ -221,9 +221,9 @@ def _serialized(part: PackedWeight) -> SerializedWeight:
 def deserialize_by(
     read: Callable[[SerializedWeight], PackedWeight], serialized: SerializedWeight
 ) -> PackedWeight:
-    """Return what a backend reads of a weight, or of each of its ranges: codes and scales of each.
+    """Return the weight that `read` makes of codes and scales, or of those of each range.
 
-    Raises ValueError, KeyError or TypeError where it describes none.
+    Raises ValueError, KeyError or TypeError where the data describe no weight.
     """
     if "ranges" not in serialized.meta:
         return read(serialized)
@@ -240,14 +240,14 @@ def deserialize_by(
 
 
 def unpacked(weight: Tensor | PackedWeight | StoredRows, dtype: torch.dtype) -> Tensor:
-    """Return the weight's values; a tensor is what it is."""
+    """Return the values of a packed weight; return a tensor as it is."""
     return weight if isinstance(weight, Tensor) else weight.unpack(dtype)
 
 
 def unpack(rows: StoredRows, dtype: torch.dtype) -> Tensor:
-    """Return the values: exact in float32 and bfloat16, but infinite beyond their largest.
+    """Return the values of rows: exact in float32 and bfloat16, infinite where too large for dtype.
 
-    Those of FP8 are products of element and scale, which float32 rounds.
+    Values of FP8 are products of element and scale, which float32 rounds.
     """
     format = rows.format
     if format.block is not None:
@@ -272,7 +272,7 @@ def _unpack_fp8(codes_OI: Tensor, scale_bytes_OG4: Tensor) -> Tensor:
 
 
 def float32_scales(bytes_OG4: Tensor) -> Tensor:
-    """Return scales [..., O, G], float32, of their bytes, wherever these lie."""
+    """Return scales [..., O, G], float32, from bytes [..., O, G, 4] of any strides."""
     return bytes_OG4.clone(memory_format=torch.contiguous_format).view(torch.float32).squeeze(-1)
 
 

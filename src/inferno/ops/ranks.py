@@ -1,4 +1,4 @@
-"""The processes among which a model is split, as collective ops know them."""
+"""Describe the processes among which a model is split, for collective ops."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The processes that hold a model's parts, numbered from 0 on; each makes one of its own.
+    """The processes that hold a model's parts, numbered from 0 on; each process makes this object.
 
     group           of torch.distributed: gloo's for CPUs, NCCL's for NVIDIA's GPUs.
-    is_invariant    whether a token's sums must have the same bits beside any number of others.
-                    Libraries add in an order that depends on how much there is to add.
+    is_invariant    whether a token's sums must have the same bits beside any number of other
+                    tokens. Libraries add in an order that depends on how much there is to add.
     """
 
     group: ProcessGroup
@@ -23,5 +23,5 @@ class Ranks:
 
     @property
     def size(self) -> int:
-        """Return how many there are."""
+        """Return the number of processes."""
         return self.group.size()

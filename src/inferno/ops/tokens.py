@@ -1,10 +1,10 @@
-"""The contract's second part: what becomes of logits after a forward pass.
+"""Define the ops that turn logits into tokens: the second part of the contract in `ops`.
 
 Shape letters: R rows, V vocabulary, C tokens of interest, W words of 32 tokens. Logits are float32,
 and a row's result depends on that row alone.
 
 allowed_RW tells which tokens of each row may be chosen, int32: bit t % 32 of word t // 32 is the
-token t. None allows all; the others count as minus infinity, and what is NaN there is no matter.
+token t. None allows all. Other tokens count as minus infinity, even where their logits are NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def penalize(
     penalties: Sequence[Penalties],
     drawn_N: Tensor | None = None,
 ) -> None:
-    """Penalise in place, in some rows, each there once, the tokens that have occurred.
+    """Penalise in place the tokens that have occurred, in some rows, each given once.
 
     No logit becomes larger than float32's largest number.
 
@@ -34,7 +34,7 @@ def penalize(
 
 
 def argmax(logits_RV: Tensor, *, allowed_RW: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Find each row's largest logit, NaN where it has one, and its lowest id: ([R], [R] int64)."""
+    """Return each row's largest logit, NaN if any is NaN, and its lowest id: ([R], [R] int64)."""
     return backend_of(logits_RV).argmax(logits_RV, allowed_RW=allowed_RW)
 
 
@@ -45,7 +45,7 @@ def uniform(
     purpose: Purpose,
     device: torch.device,
 ) -> Tensor:
-    """Make a random number in [0, 1) for each row, of 53 bits that these alone decide: [R] float64.
+    """Make a random number of 53 bits in [0, 1) for each row from its arguments: [R] float64.
 
     See `Purpose`; the algorithm is Philox4x32-10.
     """
@@ -53,7 +53,7 @@ def uniform(
 
 
 def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> SamplingSpecs:
-    """Make specs of a batch's rows for `draw`, good as long as the batch stays the same."""
+    """Make specs of a batch's rows for `draw`, valid while the batch stays the same."""
     return BACKENDS[device.type].sampling_specs(specs, device)
 
 
@@ -68,10 +68,10 @@ def draw(
 ) -> Tensor:
     """Draw a token for each row, as its spec says, into out [R] int64.
 
-    peak_R      what `argmax` found with the same allowed_RW. Where it isn't finite, the token means
-                nothing.
+    peak_R      the largest logit by `argmax` with the same allowed_RW. Where it isn't finite, the
+                token means nothing.
     uniform_R   the random number that decides.
-    A row that isn't drawn keeps what stands in `out`. Ranks are by logit, the lower id first among
+    A row that isn't drawn keeps its value in `out`. Ranks are by logit, the lower id first among
     equals; top-p measures the mass that min-p and top-k leave.
     """
     return backend_of(logits_RV).draw(
@@ -80,7 +80,7 @@ def draw(
 
 
 def log_probabilities(logits_RV: Tensor, ids_RC: Tensor) -> Tensor:
-    """Compute log softmax(logits) at some tokens of each row: [R, C] float64; NaN where one is."""
+    """Compute log softmax(logits) at some tokens of each row: [R, C] float64; a NaN makes NaNs."""
     return backend_of(logits_RV).log_probabilities(logits_RV, ids_RC)
 
 
@@ -90,5 +90,5 @@ def top_tokens(logits_RV: Tensor, num_tokens: int) -> Tensor:
 
 
 def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
-    """Replace each id -1 - r, which is still to be drawn, by drawn_R[r], in place; both int64."""
+    """Replace each pending id -1 - r by drawn_R[r], in place; both are int64."""
     backend_of(token_ids_T).fill_pending(token_ids_T, drawn_R)

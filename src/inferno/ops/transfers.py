@@ -1,8 +1,8 @@
-"""Numbers on their way to a device and back, whatever the device.
+"""Copy numbers to a device and back, whatever the device.
 
-A device with a stream of its own computes after the call that asks for it has returned. So what it
-is to read must stay as it is until it was read, and what it writes is there only when somebody has
-waited for it. Both ways are 64-bit integers; floats travel as their bits.
+A device with a stream of its own computes after the call has returned. So its inputs must not
+change until they were read, and its results are there only after a wait. Numbers are 64-bit
+integers both ways; floats travel as their bits.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from torch import Tensor
 
 
 class Upload(Protocol):
-    """The numbers that steps read: memory of the host to write, and the device's copy of it."""
+    """The numbers that steps read: host memory to write to, and the device's copy."""
 
     @property
     def device_N(self) -> Tensor:
-        """Return the device's memory, int64, at the same address for good."""
+        """Return the device's memory, int64, whose address never changes."""
         ...
 
     def begin(self) -> Tensor:
-        """Return the host's memory [N] to write anew: nobody reads it any more.
+        """Return host memory [N] to write to, which no copy reads any more.
 
-        It isn't what the last call returned where a copy of that may still be under way.
+        It is other memory than the last call returned, where a copy of that may be under way.
         """
         ...
 
     def send(self, num_values: int) -> None:
         """Begin to copy the first numbers that were written since `begin`, in one copy.
 
-        What the device was asked for before reads the old ones, and what comes after the new ones.
+        Work that the device was given before reads the old numbers, later work the new ones.
         """
         ...
 
@@ -41,21 +41,21 @@ class Fetched(Protocol):
     def wait(self) -> Tensor:
         """Wait for the numbers, once a step; return them in the host's memory.
 
-        They last until the next but one are fetched.
+        The numbers last until the second `fetch` from now.
         """
         ...
 
 
 class Download(Protocol):
-    """The way of a step's results to the host."""
+    """A way of a step's results to the host."""
 
     def fetch(self, values_N: Tensor) -> Fetched:
-        """Begin to copy numbers of the device, int64, behind what it was asked for before."""
+        """Begin to copy numbers of the device, int64, after all work that it was given before."""
         ...
 
 
 class HostUpload:
-    """An upload where the device computes on the host's memory, in the call that asks for it."""
+    """An upload for a device that computes on the host's memory, before a call returns."""
 
     def __init__(self, values_N: Tensor) -> None:
         self.device_N = values_N
@@ -68,7 +68,7 @@ class HostUpload:
 
 
 class HostDownload:
-    """A download where there is no way to go."""
+    """A download for a device whose results are in the host's memory already."""
 
     def fetch(self, values_N: Tensor) -> Fetched:
         return _AtHome(values_N)

@@ -1,1 +1,1 @@
-"""The plan of a model: what it will take before it is loaded, and the rules of what is chosen."""
+"""Plan a model's memory before loading, with the rules by which an engine chooses dtypes."""

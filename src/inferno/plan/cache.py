@@ -1,4 +1,4 @@
-"""The KV cache's blocks: what one takes, and how many a request needs.
+"""Compute the bytes of a block of the KV cache, and how many blocks a request needs.
 
 Layers with equal windows form a group with blocks of its own, and all groups draw from one pool
 (engine/kv/kv_cache.py), so a block has room for as many layers as the largest group.
@@ -18,7 +18,7 @@ _SCALE_BYTES = 4  # of the values of a head, where they are int8
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """The layers' keys and values, cut into blocks of so many tokens."""
+    """The shape of the KV cache: the layers' keys and values, in blocks of block_size tokens."""
 
     layers: tuple[LayerCache, ...]
     dtype: str
@@ -26,12 +26,12 @@ class CacheShape:
 
     @property
     def windows(self) -> tuple[int | None, ...]:
-        """Return each group's window."""
+        """Return the window of each group of layers."""
         return tuple(dict.fromkeys(layer.window for layer in self.layers))
 
     @property
     def token_bytes(self) -> int:
-        """Return what a token writes, in all layers."""
+        """Return the bytes that a token takes in all layers."""
         return sum(self._bytes_of(layer) for layer in self.layers)
 
     @property
@@ -48,7 +48,7 @@ class CacheShape:
     def num_blocks(self, context: int, max_chunk: int) -> int:
         """Return the blocks that a request of so many tokens holds at most.
 
-        max_chunk  how many of its tokens a step computes at most.
+        max_chunk  the most tokens of the request that a step computes.
         """
         return sum(self._num_blocks(window, context, max_chunk) for window in self.windows)
 

@@ -1,6 +1,6 @@
-"""The rules of what an engine chooses by itself: dtypes, and the blocks of the KV cache.
+"""Choose what options leave to the engine: dtypes, and the number of blocks of the KV cache.
 
-The engine follows them when it is built, and a plan when it tells what would be.
+The engine follows these rules when it is built, and `inferno plan` beforehand.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill
 def choose_dtype(
     asked: str, hf_config: Mapping[str, Any], *, is_cpu: bool, has_bfloat16: bool
 ) -> str:
-    """Return what is computed with; `auto` is the checkpoint's where the device computes in it.
+    """Return the dtype to compute in; `auto` is the checkpoint's, if the device computes in it.
 
-    has_bfloat16  whether the CPU has instructions for it.
+    has_bfloat16  whether the CPU has instructions for bfloat16.
     """
     if asked != "auto":
         return asked
@@ -42,7 +42,7 @@ def choose_dtype(
 
 
 def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:
-    """Return the dtype that the two options ask for together, or `auto`."""
+    """Return the dtype that the options dtype and quantize ask for together, or `auto`."""
     # The CPU quantizes activations anew for every product, so they had better be exact before.
     return "float32" if is_cpu and quantize != "none" and dtype == "auto" else dtype
 
@@ -68,7 +68,7 @@ def choose_num_blocks(
     """Return how many blocks to make: enough for `most_tokens`, within half of free memory.
 
     num_groups  of layers, each of which needs blocks of its own.
-    share       of the free memory that they may take; all of it where the user set a bound.
+    share       of the free memory that the blocks may take; all of it where the user set a bound.
 
     Raises NotEnoughMemory where not even one block fits.
     """
@@ -95,7 +95,7 @@ def choose_num_host_blocks(
     """Return how many blocks of preempted sequences host memory is to keep.
 
     swap_space  GiB.
-    free_bytes  of host memory, where nothing else has counted these blocks.
+    free_bytes  of host memory, unless the blocks are counted elsewhere.
     """
     if preemption == "recompute" or (preemption == "auto" and not is_cuda):
         return 0

@@ -1,4 +1,4 @@
-"""The devices of this machine that could run a model, and the plan for each."""
+"""Find the devices of this machine that could run a model, and make the plan for each."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuPlan:
-    """The plan of a model on a GPU; None where it can't run there."""
+    """A GPU and the plan of a model on it; `plan` is None where the model can't run there."""
 
     gpu: Gpu
     plan: Plan | None
 
 
 def find_gpus() -> list[Gpu]:
-    """Return NVIDIA's GPUs, as their driver's tool lists them; none where it isn't there."""
+    """Return NVIDIA's GPUs by their driver's tool; an empty list where the tool isn't installed."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -54,10 +54,10 @@ def find_gpus() -> list[Gpu]:
 
 
 def parse_gpus(text: str, shown: str | None = None) -> list[Gpu]:
-    """Return the GPUs of the tool's lines: number, id, name, MiB in all, MiB that are free.
+    """Return the GPUs in nvidia-smi's lines: number, id, name, MiB in all, MiB that are free.
 
-    shown   those that CUDA_VISIBLE_DEVICES names, in its order, up to the first that isn't there;
-            None: all. The option --device counts these alone.
+    shown   the value of CUDA_VISIBLE_DEVICES: its GPUs, in its order, up to the first that isn't
+            there; None: all. The option --device counts only visible GPUs.
     """
     rows = [found for line in text.splitlines() if (found := _ROW.fullmatch(line.strip()))]
     if shown is not None:
@@ -80,9 +80,9 @@ def gpu_plans(
     draft: ModelShape | None = None,
     share: float | None = None,
 ) -> Iterator[GpuPlan]:
-    """Yield the plan on each GPU, of its memory alone.
+    """Yield the plan on each GPU, which counts the GPU's memory alone.
 
-    draft   the shape of a draft model that runs there too.
+    draft   the shape of a draft model that runs on the same GPU.
     share   of each GPU's whole memory that the engine may take; None: the usual one.
     """
     for gpu in gpus:

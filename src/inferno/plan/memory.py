@@ -1,7 +1,7 @@
-"""The memory that a model will take: the one arithmetic of `inferno plan` and of the engine.
+"""Compute the memory that a model will take, for `inferno plan` and for the engine.
 
-Counted is what a process has for itself: pages of files, the libraries' among them, are the
-system's, which shares them between processes and takes them back.
+Only memory that a process has for itself is counted: pages of files, and of libraries, belong to
+the system, which shares them between processes and takes them back.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OF_AN_EXPERT = re.compile(r"(.+\.experts)\.(?:\d+|\{\})\.(?:(down_proj|w2)|\w+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """The weights of one of GGUF's types, or FP8, that become another: bytes before and after."""
+    """The bytes, before and after, of weights in a file's type that are kept in another format."""
 
     kept_as: str
     file_bytes: int
@@ -73,7 +73,8 @@ class Unpacked:
 class DraftPlan:
     """The bytes that a draft model takes beside the model for which it guesses.
 
-    The fields are those of Plan. Its steps compute in the memory of the model's, which follow them.
+    The fields are the same as of Plan. The draft's steps use the workspace of the model's own
+    steps.
     """
 
     dtype: str
@@ -99,14 +100,15 @@ class DraftPlan:
 class Plan:
     """The bytes that a model will take on a CPU, or of a GPU's own memory.
 
-    weights         by the name of the format in which they are kept.
-    unpacked        by the files' types, GGUF's or FP8, what can't stay as it is.
+    weights         bytes by the name of the format in which weights are kept.
+    unpacked        by the type in the files, GGUF's or FP8: weights that are kept in another
+                    format.
     base            Python and its libraries; on a GPU what CUDA has there before the model.
-    text            the tokenizer; making_text: at most, while it is made.
+    text            the tokenizer; making_text: the most while the tokenizer is made.
     buffers         through which weights pass while they are loaded.
-    workspace       of full steps: activations, logits, and what is kept of requests.
-    room            what the process may have in all; None where nobody can tell.
-    is_bound        whether --memory says so, or the share of a GPU's memory.
+    workspace       of full steps: activations, logits, and data of requests.
+    room            what the process may have in all; None if unknown.
+    is_bound        whether `room` is set by --memory, or by the share of a GPU's memory.
     num_host_blocks of keys and values that preempted sequences keep beside the cache.
     draft           the draft model's part; None without one.
     gpu_total       the whole memory of the GPU; None: on the CPU.
@@ -139,13 +141,13 @@ class Plan:
 
     @property
     def loaded_bytes(self) -> int:
-        """Return what is there once the models are loaded, before anything is computed."""
+        """Return the bytes in use once the models are loaded, before anything is computed."""
         of_draft = 0 if self.draft is None else self.draft.weights_bytes
         return self.base + self.text + self.weights_bytes + of_draft
 
     @property
     def loading_bytes(self) -> int:
-        """Return the most while the models are loaded."""
+        """Return the most bytes in use while the models are loaded."""
         of_draft = 0 if self.draft is None else self.draft.buffers
         buffers = max(self.buffers, of_draft)
         return max(self.base + self.making_text, self.loaded_bytes + buffers)
@@ -157,18 +159,18 @@ class Plan:
 
     @property
     def swap_bytes(self) -> int:
-        """Return the bytes of what preempted sequences keep, at most."""
+        """Return the most bytes that preempted sequences keep in host memory."""
         return self.num_host_blocks * self.cache.block_bytes
 
     @property
     def total_bytes(self) -> int:
-        """Return the bytes of all of it once each block of the caches was written."""
+        """Return the bytes in use once each block of the caches was written."""
         of_draft = 0 if self.draft is None else self.draft.workspace + self.draft.cache_bytes
         return self.loaded_bytes + self.workspace + self.cache_bytes + self.swap_bytes + of_draft
 
     @property
     def fits(self) -> bool:
-        """Return whether the plan fits in its room, at both peaks; True where nobody can tell."""
+        """Return whether the plan fits in its room, at both peaks; True if the room is unknown."""
         if not self.num_blocks:
             return False
         return self.room is None or max(self.loading_bytes, self.total_bytes) <= self.room
@@ -202,16 +204,16 @@ def make_plan(
     gpu_total: int | None = None,
     draft: ModelShape | None = None,
 ) -> Plan:
-    """Return the plan of a model on a CPU, or on a GPU, whose own memory alone is counted then.
+    """Return the plan of a model on a CPU, or on a GPU, of which only the own memory is counted.
 
-    available  the bytes that a new process can have now; None: nobody can tell.
+    available  the bytes that a new process can have now; None if unknown.
     gpu_total  the whole memory of the GPU, of which the engine may take a share.
     base       what the process has before the model.
-    has_text   whether the tokenizer is yet to be made, in the same process.
-    others     what the server's process takes, which --memory bounds as well.
+    has_text   whether the tokenizer will be made in the same process.
+    others     bytes of the server's process, which count towards --memory too.
     draft      a draft model's shape, whose cache is for as many tokens where there is room.
 
-    Raises ConfigError and InvalidRequest where config.json or an option can't be.
+    Raises ConfigError and InvalidRequest where config.json or an option is impossible.
     """
     is_cpu = gpu_total is None
     dtype, kv_dtype, quantize = _formats(shape, options, is_cpu=is_cpu)
@@ -358,7 +360,7 @@ def kept_formats(
 ) -> Iterator[tuple[Tensor, WeightFormat]]:
     """Yield the tensors of a checkpoint, and the format in which each is kept.
 
-    Kernels take all experts of a layer in one format: where files mix them they become floats.
+    Kernels take all experts of a layer in one format: where files mix formats, they become floats.
     """
     tensors = list(tensors)
     stored: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -393,7 +395,7 @@ def _kept_format(tensor: Tensor, dtype: str, quantize: str | None, *, is_cpu: bo
 
 
 def kept_bytes(tensor: Tensor, format: WeightFormat) -> int:
-    """Return the bytes of a tensor in a format, whose rows are filled up to whole groups."""
+    """Return the bytes of a tensor in a format, with rows filled up to whole groups."""
     if any(tensor.name.endswith(part.suffix) for part in MXFP4.parts):
         return math.prod(tensor.shape)  # they are bytes
     if len(tensor.shape) < 2:

@@ -1,4 +1,4 @@
-"""A plan in words: its table, what the cache holds, and what would fit where it doesn't."""
+"""Put a plan into words: its table, what the cache holds, and what would fit instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cure:
 
 
 def memory_table(plan: Plan) -> Iterator[str]:
-    """Yield the lines of what a model will take, part by part, beside what there is."""
+    """Yield the lines of a plan's table: memory by part, and the memory there is."""
     for name, count in plan.weights.items():
         yield _line(f"weights, {name}", count)
     cache = f"KV cache, {plan.kv_dtype}"
@@ -52,7 +52,7 @@ def memory_table(plan: Plan) -> Iterator[str]:
 
 
 def unpacked_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each of GGUF's types whose blocks become something else."""
+    """Yield a line for each of GGUF's types whose blocks are kept in another format."""
     for name, one in plan.unpacked.items():
         yield (
             f"{readable_size(one.file_bytes)} of {name} become {one.kept_as}: "
@@ -63,7 +63,7 @@ def unpacked_lines(plan: Plan) -> Iterator[str]:
 def context_table(plan: Plan, others: Sequence[tuple[str, Plan | None]] = ()) -> Iterator[str]:
     """Yield how many requests of how many tokens fit at once on each device.
 
-    others  devices beside the CPU, with their plans; None: it can't run there.
+    others  devices beside the CPU, with their plans; None: the model can't run there.
     """
     yield (
         f"A token takes {readable_size(plan.cache.token_bytes)} of the cache, "
@@ -81,9 +81,9 @@ def context_table(plan: Plan, others: Sequence[tuple[str, Plan | None]] = ()) ->
 def cures(
     shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
 ) -> Iterator[Cure]:
-    """Yield changes of options with which the model fits, those that lose least first.
+    """Yield changes of options with which the model fits, the ones that lose least first.
 
-    draft   the shape of its draft model, which can be left out.
+    draft   the shape of the draft model, which can be left out.
     """
     for flags, changed, kept in _candidates(options, draft):
         other = _planned(shape, changed, plan, kept)
@@ -103,7 +103,7 @@ def cures(
 def cure_lines(
     shape: ModelShape, options: EngineOptions, plan: Plan, draft: ModelShape | None = None
 ) -> Iterator[str]:
-    """Yield what to change, with the figures of each change; what is left where nothing helps."""
+    """Yield lines of what to change, with each change's figures, or of what else to do."""
     found = list(cures(shape, options, plan, draft))
     for cure in found:
         yield (
@@ -122,9 +122,9 @@ def refusal(
     *,
     bound: str | None = None,
 ) -> str:
-    """Return why a model isn't loaded, with its table and what would fit.
+    """Return the message that a model doesn't fit, with its table and with what would fit.
 
-    bound   what it doesn't fit in, in words, where it isn't the machine's memory.
+    bound   the memory that it doesn't fit in, in words; None: the machine's.
     """
     room = "unknown" if plan.room is None else readable_size(plan.room)
     if bound is None:

@@ -1,6 +1,6 @@
-"""The shape of a model, by its config.json and the headers of its files: all that a plan needs.
+"""Read the shape of a model, all that a plan needs, from config.json and its files' headers.
 
-The config is read as the engine reads it, so that both refuse the same.
+The config is read as the engine reads it, so both refuse the same models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class LayerCache:
-    """The keys and values that a layer keeps of a token; a window of None sees all tokens."""
+    """The sizes of the keys and values that a layer keeps; a window of None sees all tokens."""
 
     num_kv_heads: int
     head_dim: int
@@ -36,11 +36,11 @@ class LayerCache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model's sizes.
+    """The sizes of a model, and its config.
 
-    config          what config.json says, or a GGUF file in its place.
-    decoder         what that means.
-    tensors         those that become weights, by Hugging Face's names.
+    config          config.json, or the same made of a GGUF file.
+    decoder         the config as inferno's own type.
+    tensors         the tensors that become weights, by Hugging Face's names.
     tokenizer_bytes of tokenizer.json; 0 where there is none.
     is_gguf         whether tokenizer and weights come out of a GGUF file.
     """
@@ -53,17 +53,17 @@ class ModelShape:
 
     @property
     def caches(self) -> tuple[LayerCache, ...]:
-        """Return what each layer keeps."""
+        """Return the sizes of the keys and values that each layer keeps."""
         heads, size = self.decoder.num_kv_heads, self.decoder.head_dim
         return tuple(LayerCache(heads, size, window) for window in self.decoder.windows)
 
 
 def read_shape(path: Path, *, allow_unknown: bool = False) -> ModelShape:
-    """Return the shape of a model that is here, a folder or a GGUF file.
+    """Return the shape of a model in a folder or a GGUF file.
 
-    allow_unknown  whether its config may have keys that nobody knows.
+    allow_unknown  whether the config may have unknown keys.
 
-    Raises ModelError where its files are missing or damaged, or the engine doesn't run it.
+    Raises ModelError where files are missing or damaged, or the engine doesn't run the model.
     """
     files = model_files(path)
     tokenizer = path / TOKENIZER
@@ -86,7 +86,7 @@ def make_shape(
     is_gguf: bool,
     allow_unknown: bool = False,
 ) -> ModelShape:
-    """Return the shape that a config and the tensors of headers tell; `place` names the model.
+    """Return the shape of a config and the tensors in headers; `place` names the model in messages.
 
     Raises ConfigError and UnknownArchitecture as the engine does, CheckpointError where there are
     no weights, and WeightsMismatch where they are plainly another model's.

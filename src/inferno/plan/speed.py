@@ -1,8 +1,8 @@
-"""The speed to expect: what a token costs, by what this machine was measured to do.
+"""Estimate a model's speed from the measured figures of this machine.
 
-A token of a stream reads all weights that it is multiplied with, and the keys and values before it,
-so memory bounds it; a prompt's tokens share the reading, so arithmetic bounds them. Both are what
-could be reached at best: bench/roofline.py measures the same limits.
+A token of a stream reads all its weights, and the keys and values before it, so memory bounds its
+speed; a prompt's tokens share the reading, so arithmetic bounds theirs. Both are upper limits:
+bench/roofline.py measures the same ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNITS = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFigures:
-    """The figures of a machine with a number of threads.
+    """The measured figures of a machine with a number of threads.
 
     bandwidth    bytes of memory that are read a second.
     operations   sums and products a second, by the type that is multiplied.
@@ -52,7 +52,7 @@ class MachineFigures:
 
     @property
     def age(self) -> str:
-        """Return how long ago they were measured, in words."""
+        """Return how long ago the figures were measured, in words."""
         seconds = max(0.0, time.time() - self.measured_at)
         for least, unit, name in _UNITS:
             if seconds >= least:
@@ -70,7 +70,7 @@ class Speed:
 
 
 def kept_figures(threads: int | None) -> MachineFigures | None:
-    """Return what was measured before on this machine with so many threads; None if nothing was."""
+    """Return earlier figures of this machine with so many threads, or None."""
     try:
         values = read_json(_path(), error=ModelError, max_bytes=_MOST_BYTES)
         found = _figures(values)
@@ -102,7 +102,7 @@ def measure_figures(threads: int | None) -> MachineFigures:
 
 
 def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed:
-    """Return the speed that a model can have at best on a machine of these figures."""
+    """Return the best speed that a model can have on a machine with the given figures."""
     # The head and the embedding may have a wider one than what was asked for.
     quantized = (name for name in plan.weights if FORMATS[name].steps is not None)
     quantize = min(quantized, key=lambda name: FORMATS[name].bits, default=None)

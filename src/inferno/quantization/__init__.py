@@ -1,4 +1,4 @@
-"""The table of weight formats, one file each: pure data, which the command line may read too.
+"""List the weight formats, one file each: pure data, which the command line reads too.
 
 The types of GGUF's blocks, and the format that each is kept in, are in gguf.py.
 """
@@ -85,20 +85,20 @@ QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps i
 
 
 def choose(name: str, quantize: str | None) -> str | None:
-    """Return the format that the weight of a module of this name is quantized to; None: it is not.
+    """Return the format to which the weight of a module is quantized, by its name; None: none.
 
-    quantize  what was asked for, a name of QUANTIZATIONS or None.
+    quantize  the option, a name of QUANTIZATIONS or None.
     """
     return None if quantize is None else FORMATS[quantize].choose(name.rpartition(".")[2])
 
 
 def is_matrix(name: str, num_dims: int) -> bool:
-    """Say whether a parameter is an embedding, or the weight of products, of experts too."""
+    """Return whether a parameter is an embedding or the weight of products, also of experts."""
     return num_dims > 1 and name.endswith(".weight")
 
 
 def kept_blocks(type_name: str, *, has_kernels: bool) -> WeightFormat | None:
-    """Return the format in which blocks of a GGUF type are kept; None: they become floats.
+    """Return the format in which blocks of a GGUF type are kept; None: as floats.
 
     has_kernels  whether kernels run that compute with GGUF's blocks.
     """
@@ -115,10 +115,10 @@ def keep(
 ) -> WeightFormat:
     """Return the format in which a parameter, or some of its rows, are kept.
 
-    stored    in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
-              and FP8 where something else is asked for. None: as some floats.
-    floats    what is computed with, which floats become that are not quantized.
-    quantize  what was asked for, a name of QUANTIZATIONS or None.
+    stored    the format in the checkpoint. Packed rows stay packed; only GGUF's blocks and FP8
+              change where another format is asked for. None: floats.
+    floats    the format of floats that are not quantized.
+    quantize  the option, a name of QUANTIZATIONS or None.
     """
     may_change = stored is not None and stored.may_be_unpacked
     if stored is not None and not stored.is_float and not may_change:

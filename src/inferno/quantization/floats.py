@@ -1,4 +1,4 @@
-"""Plain floats: values as checkpoints hold them and as the maths is done in."""
+"""Define the formats of plain floats, in checkpoints and in computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts that tell one weight format from another; nothing else switches on a format's name."""
+"""Define the facts of a weight format; no code switches on a format's name instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ScaleType(Enum):
 
     @property
     def num_bytes(self) -> float:
-        """Return the bytes of a group's scale, with its share of what several groups share."""
+        """Return the bytes of a group's scale, with its part of units that several groups share."""
         return _SCALE_BYTES[self]
 
 
@@ -46,7 +46,7 @@ _SCALE_BYTES = {
 
 
 class InputRounding(Enum):
-    """The rounding that kernels do to the inputs of a product, for the format of its weight."""
+    """The rounding of a product's inputs in kernels, for a format of weights."""
 
     NOTHING = "floats"  # to the weight's own type at most
     TO_INT8 = "int8"  # in groups, each by its largest value over 127
@@ -56,11 +56,11 @@ class InputRounding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The quality that is due where floats are quantized, in steps between neighbouring values.
+    """The quality due where floats are quantized, in steps between neighbouring values.
 
-    last        the last step that both signs have: what lies beyond may be cut off.
-    cut_off     how many steps off a value may be that is cut off, where that leaves the smaller
-                error in all.
+    last        the last step that both signs have: larger values may be cut off.
+    cut_off     how many steps off a cut-off value may be, where cutting leaves the smaller total
+                error.
     least_peak  the step of a group's largest value: less, and its scale is too large.
     """
 
@@ -71,9 +71,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The block in which a GGUF file holds so many inputs of an output: codes and scales.
+    """The block of a GGUF file: codes and scales of a number of inputs of an output.
 
-    type  GGUF's name of it.
+    type  GGUF's name of the type.
     """
 
     type: str

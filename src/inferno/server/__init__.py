@@ -1,1 +1,1 @@
-"""inferno behind HTTP: an OpenAI-compatible server. http/ receives, the rest answers."""
+"""Serve inferno over HTTP, compatible with OpenAI: http/ receives requests, the rest answers."""

@@ -1,4 +1,4 @@
-"""API keys: what an operator configures, and whose key a request brings."""
+"""Read the API keys that an operator configures, and find the key that a request brings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULT_SCOPES = frozenset({KeyScope.INFERENCE, KeyScope.METRICS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """One configured key, of which only the digest is kept.
+    """A configured API key, of which only the digest is kept.
 
     key_id  names it in logs: its place among the configured keys, which tells nothing about it.
     """
@@ -53,7 +53,8 @@ def read_keys(
     """Return the keys of --api-key, --api-key-file and INFERNO_API_KEY, in this order.
 
     Each is `KEY` or `SCOPE[,SCOPE]:KEY`; without scopes a key opens inference and metrics. A file
-    has one on each line, but for empty lines and those that begin with #. Raises InvalidRequest.
+    has a key on each line; empty lines and lines that begin with # are skipped. Raises
+    InvalidRequest.
     """
     texts = [(text, "--api-key") for text in given]
     if file is not None:
@@ -70,7 +71,7 @@ def read_keys(
 
 
 def find_key(keys: Iterable[ApiKey], given: bytes) -> ApiKey | None:
-    """Return the key that `given` is, in a time that tells nothing about any of them."""
+    """Return the key that equals `given`, or None, in a time that reveals nothing of any key."""
     digest = hashlib.sha256(given).digest()
     found: ApiKey | None = None
     for key in (_NOBODY, *keys):  # as a loop's first turn has a time of its own

@@ -1,4 +1,4 @@
-"""A server from its options: the application of a table of routes, and the engine behind it."""
+"""Build a server from its options: an application of the table of routes, and its engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("inferno.server")
 
 
 def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) -> FastAPI:
-    """Return the server of one model, for ServerMiddleware to let requests through to.
+    """Return the application of one model, to which ServerMiddleware passes requests.
 
     settings        must name the model: served_model_names.
     """
@@ -52,7 +52,7 @@ def create_app(engine: ServedEngine, text: ModelText, settings: ServerSettings) 
 
 
 def build_app(service: ModelService, routes: Sequence[Route]) -> FastAPI:
-    """Return what serves this model at these routes, but for those that the middleware answers."""
+    """Return the application of a model and routes, without those that the middleware answers."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -117,10 +117,11 @@ def start(
 ) -> int:
     """Serve until a signal ends it; returns the exit code.
 
-    script      a file of answers that take the model's place, its text aside.
-    first       a process that was started already, to be the first engine's.
+    script      a file of answers that replace the engine's; tokenizer and chat template are the
+                model's own.
+    first       a process that is already started, for the first engine.
 
-    Raises ModelError and what else keeps the engine from loading, InvalidRequest.
+    Raises InvalidRequest, and ModelError or another error that keeps the engine from loading.
     """
     text = ModelText(
         options.model,
@@ -146,7 +147,7 @@ def make_engine(
     script: Path | None,
     first: Spawned | None,
 ) -> ServedEngine:
-    """Return an engine in a process of its own, or one that plays this script."""
+    """Return an engine in a process of its own, or one that plays a script."""
     if script is not None:
         return ScriptedClient(load_script(script))
     patience = Patience.of(settings.engine_timeout)

@@ -1,4 +1,4 @@
-"""The model behind the routes, and what a call needs of it."""
+"""Hold the model behind the routes, and what a call needs of the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHORT_CHARS = 1 << 16
 
 
 class ModelService:
-    """One model: its engine, its text and its names, of which answers carry the first."""
+    """The served model: its engine, its text and its names; answers carry the first name."""
 
     def __init__(self, engine: ServedEngine, text: ModelText, settings: ServerSettings) -> None:
         self.engine = engine
@@ -60,24 +60,24 @@ class ModelService:
             raise unknown_model(name, self.names[0])
 
     def engine_id(self, request_id: str, index: int) -> str:
-        """Return an engine's id that no other request has, whatever clients call theirs."""
+        """Return an id for the engine that no other request has, whatever ids clients choose."""
         return f"{request_id}-{self._start}-{next(self._numbers)}-{index}"
 
     async def on_text(self, num_chars: int, work: Callable[[], T]) -> T:
-        """Do what takes as long as a text of so many characters does, beside the event loop."""
+        """Run work in a thread, as long as for a text of num_chars characters."""
         threads = self._short_texts if num_chars <= _SHORT_CHARS else self._long_texts
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     async def on_body(self, work: Callable[[], T]) -> T:
-        """Do what a large body takes and no text does, beside the event loop."""
+        """Do work on a large body in a thread of its own, apart from texts."""
         return await asyncio.get_running_loop().run_in_executor(self._bodies, work)
 
     async def in_time(
         self, work: Awaitable[T], context: RequestContext, timeout: float | None = None
     ) -> T:
-        """Return what the work does; DeadlineExceeded when the request has had its time.
+        """Return the work's result; raise DeadlineExceeded when the request's time is over.
 
-        timeout     the request's own; it can only shorten the server's.
+        timeout     the request's own timeout; it can only shorten the server's.
         """
         most = self.settings.request_timeout
         seconds = most if timeout is None else min(timeout, most)
@@ -97,7 +97,7 @@ class ModelService:
 
 
 def service_of(request: HttpRequest) -> ModelService:
-    """Return the served model of the application that this request came to."""
+    """Return the served model of the application that a request came to."""
     service = request.app.state.service
     assert isinstance(service, ModelService)
     return service

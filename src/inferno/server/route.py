@@ -1,4 +1,4 @@
-"""Route: a row of the table of routes, and all that is known of a route anywhere."""
+"""Define `Route`, a row of the table of routes, with all that is known of a route."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Tag(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A method and a path, what answers there, and who may ask when.
+    """A method and a path, the function that answers there, and who may ask when.
 
     path        may hold `{name}`, any text without a slash, or `{name:path}`, any text.
-    endpoint    answers; None where the middleware does so by itself, by `view`.
-    needs       what must be there before the request's body is read; else the answer is 503.
-    key_scope   what an API key must open; None asks for no key.
-    requests    the types that a body may have; they name the fields that are unsupported.
-    response    the type of the answer; None is any, or none of JSON.
+    endpoint    the function that answers; None where the middleware answers by `view`.
+    needs       what must hold before the request's body is read; else the answer is 503.
+    key_scope   the scope that an API key must have; None: no key is needed.
+    requests    the types that a body may have, with the fields that are unsupported.
+    response    the type of the answer; None: any, or no JSON.
     event       the type of an event, where the answer can be a stream.
-    errors      the statuses of its errors; None is all that there are.
+    errors      the statuses of the route's errors; None: all that there are.
     tag         the route's place in the OpenAPI document; None keeps it out.
-    is_page     a browser opens it, which can send a key as a password only.
+    is_page     whether a browser opens the route, and so can send a key as a password only.
     """
 
     methods: tuple[str, ...]
@@ -64,7 +64,7 @@ class Route:
 
     @property
     def name(self) -> str:
-        """Return the name of what answers, which no other route of an application has."""
+        """Return the name of the answering function, unique among an application's routes."""
         answers = self.endpoint or self.view
         assert answers is not None
         return answers.__name__

@@ -1,8 +1,9 @@
-"""The table of routes: what is answered at which path, to whom, and when.
+"""List all routes: which function answers at which path, to whom, and when.
 
 Applications, admission, the scopes of keys, the OpenAPI document, the reference page, the
-documentation and the tests follow from it; no other file of the server names a path. A row without
-a `key_scope` is for keys that may ask for inference; `api_keys.py` says what each scope allows.
+documentation and the tests follow from this table; no other file of the server names a path. A row
+without a `key_scope` is for keys that may ask for inference; `api_keys.py` says what each scope
+allows.
 """
 
 from __future__ import annotations

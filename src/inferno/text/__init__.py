@@ -1,1 +1,1 @@
-"""Strings only: tokenizers, templates, stop strings. Imports neither torch nor the engine."""
+"""Handle strings: tokenizers, templates, stop strings. Nothing here imports torch or the engine."""

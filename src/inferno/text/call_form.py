@@ -1,7 +1,7 @@
-"""The form in which a chat template takes the calls of tools that a conversation has.
+"""Find the form in which a chat template takes the tool calls of a conversation.
 
-Clients of HTTP send the arguments of a call as a text. Many templates write them with `tojson`, or
-go through them, and so want an object; others want the text.
+Clients of HTTP send the arguments of a call as a text. Many templates write arguments with
+`tojson`, or loop over them, and so want an object; others want the text.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LETTERS = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """The way in which a template takes calls: by default as they are.
+    """The form in which a template takes tool calls; by default, unchanged.
 
-    wants_object    the arguments as an object, where they are one in JSON.
-    needs_object    it goes through them, so that nothing but an object will do.
+    wants_object    the arguments as an object, where the JSON is one.
+    needs_object    the template loops over the arguments, which must be an object.
     wants_text      the arguments as a text.
     wants_short_ids ids of nine letters and digits: Mistral's.
-    takes_null      a message without text as one whose content is none; others want an empty text.
+    takes_null      a message without text gets None as content; other templates want an empty text.
     """
 
     wants_object: bool = False
@@ -46,9 +46,9 @@ class CallForm:
     takes_null: bool = False
 
     def apply(self, message: dict[str, Any], where: str) -> None:
-        """Bring the calls of a message, or the id of the call that it answers, into this form.
+        """Bring a message's calls, or the id of the call that it answers, into the template's form.
 
-        InvalidRequest where arguments must be an object and are none.
+        Raises InvalidRequest where arguments must be an object but aren't one.
         """
         if not message.get("tool_calls", True):
             del message["tool_calls"]  # templates ask whether there is a list
@@ -86,7 +86,7 @@ class CallForm:
 
 @lru_cache(maxsize=8)  # of the model, and of requests that bring their own
 def call_form(template: str) -> CallForm:
-    """Return how a template takes calls, by what it does with their arguments and ids."""
+    """Return how a template takes calls, by how it uses arguments and ids."""
     takes_both = _TAKES_BOTH.search(template) is not None
     takes_text = not takes_both and _TAKES_TEXT.search(template) is not None
     wants_object = not takes_both and not takes_text

@@ -1,4 +1,4 @@
-"""SentencePiece's table of replacements, checked before the library follows it blindly."""
+"""Check SentencePiece's table of replacements, which the library trusts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def longest_replacement(charsmap: str) -> int:
 
     charsmap    base64 of the trie's length in bytes, the trie, and texts, each with a NUL after it.
 
-    ValueError where it is damaged: looking something up would leave the trie or the texts.
+    Raises ValueError where the table is damaged: a look-up would leave the trie or the texts.
     """
     try:
         table = base64.b64decode(charsmap, validate=True)

@@ -1,4 +1,4 @@
-"""Turn a conversation into a prompt by the model's own chat template, and tell what it reads."""
+"""Turn a conversation into a prompt by the model's chat template, and tell which names it reads."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _QUOTES = "\"'"
 def load_chat_template(
     files: ModelFiles, tokenizer: Tokenizer, instead: Path | None = None
 ) -> ChatTemplate | None:
-    """Return the template of a model, or None; TemplateError if it's damaged.
+    """Return the chat template of a model, or None; raise TemplateError if it's damaged.
 
     chat_template.jinja comes before tokenizer_config.json's `chat_template`, as in transformers.
 
-    instead  a file whose template takes the place of all that the model has.
+    instead  a file whose template replaces all templates of the model.
     """
     if instead is None:
         templates = read_templates(files)
@@ -52,7 +52,7 @@ def read_templates(files: ModelFiles) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """A conversation being rendered: `finish` takes the text that the future of `start` brings."""
+    """A conversation being rendered: pass the result of the future of `start` to `finish`."""
 
     _renderer: TemplateRenderer
     _job: Job
@@ -62,20 +62,20 @@ class Rendering:
     def start(self) -> Future[str]:
         """Start the rendering, and return a future of the text that the template writes.
 
-        Raises Overloaded at once; what the template says against the messages comes of the future.
+        Raises Overloaded at once; errors of the template come from the future.
         """
         return self._renderer.start(self._job)
 
     def finish(self, written: str) -> RenderedChat:
-        """Return the prompt that the written text makes, its special tokens found."""
+        """Return the prompt of a rendered text, with its special tokens found."""
         return self._escaper.unescape(_up_to_end(written) if self._is_cut else written)
 
 
 class ChatTemplate:
-    """A model's chat template; rendered in child processes, which close() ends.
+    """A model's chat template, rendered in child processes, which close() ends.
 
-    templates   by name: `default`, and perhaps `tool_use` for when there are tools; `source` has
-                the text of all.
+    templates   by name: `default`, and perhaps `tool_use` for conversations with tools; `source` is
+                the text of all templates.
     tokens      bos_token, eos_token and the like, which a template may use.
     """
 
@@ -102,7 +102,7 @@ class ChatTemplate:
         kwargs: Mapping[str, object] | None = None,
         template: str | None = None,
     ) -> Rendering:
-        """Begin the prompt that these messages make, to be started and finished.
+        """Prepare the prompt of a conversation; call `start` and `finish` of the result.
 
         add_generation_prompt   end where the assistant's answer begins.
         continue_final_message  end in the middle of the last message, for the model to go on.
@@ -110,8 +110,8 @@ class ChatTemplate:
         template                another template, to be used instead.
 
         InvalidRequest names what is wrong with the messages, tools or options, in the template's
-        words where it refuses them; TemplateError is the template's own fault; Overloaded: too
-        many wait.
+        words where it refuses them; TemplateError is the template's own fault; Overloaded means
+        that too many renderings wait.
         """
         if continue_final_message and add_generation_prompt:
             raise InvalidRequest(
@@ -136,12 +136,12 @@ class ChatTemplate:
         return Rendering(self._renderer, job, escaper, continue_final_message)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> RenderedChat:
-        """Return the prompt that these messages make; options and errors are those of `begin`."""
+        """Return the prompt of a conversation; options and errors are the same as of `begin`."""
         rendering = self.begin(messages, **options)
         return rendering.finish(rendering.start().result())
 
     def encode(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """Return the token ids of the prompt of these messages; options are those of `begin`."""
+        """Return the token ids of a conversation's prompt; see `begin` for the options."""
         return self._tokenizer.encode_rendered(self.render(messages, **options))
 
     def close(self) -> None:
@@ -229,8 +229,9 @@ def _up_to_end(rendered: str) -> str:
 class TemplateNames:
     """The names between `{{` and `}}` and between `{%` and `%}`.
 
-    variables   also those that the template sets itself or knows from Jinja, such as `for`.
-    keys        attributes, and texts, which may be keys.
+    variables   variables, also those that the template sets itself, and Jinja's own words, such as
+                `for`.
+    keys        attributes, and string literals, which may be keys.
     """
 
     variables: frozenset[str]

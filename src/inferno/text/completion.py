@@ -15,11 +15,11 @@ _SHOWN = 200  # characters of a text that a Completion's repr shows
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens of the prompt, those of them that the prefix cache spared, and new ones.
+    """The numbers of tokens: of the prompt, of its cached part, and of the output.
 
-    reasoning_tokens    those of the new ones that are reasoning, its marks not counted.
-    accepted_prediction_tokens, rejected_prediction_tokens  those of the prediction that were
-                        proposed and stood, and those that didn't.
+    reasoning_tokens    new tokens that are reasoning, without its marks.
+    accepted_prediction_tokens, rejected_prediction_tokens  tokens of the prediction that were
+                        proposed and stood, or didn't stand.
     """
 
     prompt_tokens: int
@@ -34,7 +34,7 @@ class Usage:
 class Timings:
     """The seconds from the call to the first token and to the end, and new tokens per second.
 
-    The rate is a TokenRate's. Proposals are those of speculative decoding, by who proposed.
+    The rate is a TokenRate's. Proposals are counts of speculative decoding, by proposer.
     """
 
     time_to_first_token: float | None
@@ -48,11 +48,11 @@ _MANY_ARRIVALS = 4
 
 
 class TokenRate:
-    """The rate of tokens: those after the first that came, over the time until the last did.
+    """The rate of tokens: all after the first that came, over the time until the last came.
 
-    Tokens that come together with the first were made before it was seen, so that nothing is known
-    of their time. The rate is None where no others came, or so few times within 10 ms that they may
-    only have been held up together.
+    Tokens that come together with the first aren't counted, for nothing is known of their time. The
+    rate is None where no later tokens came, or only a few times within 10 ms, when they may have
+    been delayed and come together.
     """
 
     __slots__ = ("_first_at", "_last_at", "_num_arrivals", "_num_later")
@@ -74,7 +74,7 @@ class TokenRate:
 
     @property
     def per_second(self) -> float | None:
-        """Return the tokens per second so far, or None while they can't be told."""
+        """Return the tokens per second so far, or None while the rate isn't known."""
         if self._first_at is None or self._last_at <= self._first_at:
             return None
         span = self._last_at - self._first_at
@@ -84,13 +84,15 @@ class TokenRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Completion:
-    """One sequence of one prompt.
+    """The completed output of one sequence of one prompt.
 
-    prompt_index, sequence_index  which prompt of the call, which of its n sequences.
+    prompt_index, sequence_index  the number of the prompt in the call, and of the sequence among
+                                  its n.
     prompt          the prompt as text; None where token ids were given.
-    text            the answer; with chat, without reasoning and tool_calls, which stand apart.
-    token_ids       new tokens; a stop token that ended it is the last of them, and not in `text`.
-    stop_reason     the stop string or stop token that ended it, where one did.
+    text            the answer; in a chat, without reasoning and tool_calls, which have fields of
+                    their own.
+    token_ids       new tokens; a stop token that ended the output is the last, and not in `text`.
+    stop_reason     the stop string or stop token that ended the output, where one did.
     prompt_logprobs of the first sequence only.
     parsed          the value of the text, where a `schema` was given and the answer is whole.
     error           what went wrong, where finish_reason is `error`.
@@ -119,7 +121,7 @@ class Completion:
         return _by_former_name("Completion", self.sequence_index)
 
     def __repr__(self) -> str:
-        """Return the fields that a reader looks for first, shortened, without the prompt."""
+        """Return the most important fields, shortened, without the prompt."""
         parts = [f"prompt_index={self.prompt_index}", f"sequence_index={self.sequence_index}"]
         for name in ("reasoning", "text"):
             text = getattr(self, name)
@@ -138,11 +140,11 @@ class Completion:
 
 
 class Chunk(NamedTuple):
-    """The new text of one sequence, and the tokens since the last chunk; the last has it all.
+    """The new text and tokens of a sequence since the last chunk; the last has the completion.
 
-    logprobs    of these tokens, where asked for.
+    logprobs    log-probabilities of the tokens, where asked for.
 
-    (A NamedTuple for the reason of TokenEvent: there is one per token.)
+    A chunk is a NamedTuple, which is quick to build, for there is one per token.
     """
 
     sequence_index: int

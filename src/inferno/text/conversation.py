@@ -1,4 +1,4 @@
-"""Check a caller's messages, tools and template options, and mark the special tokens in them."""
+"""Check a caller's messages, tools and template options, and mark their special tokens."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def checked_messages(
 
 
 def checked_tools(tools: object, escaper: SpecialTokenEscaper) -> list[Any] | None:
-    """Return the tools as a template gets them, or None if there are none to be had."""
+    """Return the tools as a template gets them, or None without tools."""
     if tools is None:
         return None
     if isinstance(tools, str | bytes) or not isinstance(tools, Sequence):
@@ -78,7 +78,7 @@ def checked_tools(tools: object, escaper: SpecialTokenEscaper) -> list[Any] | No
 
 
 def checked_kwargs(kwargs: object, escaper: SpecialTokenEscaper) -> dict[str, Any]:
-    """Return the template's own options; names that mean something else already are refused."""
+    """Return the template's own options; refuse names that mean something else already."""
     if not isinstance(kwargs, Mapping) or len(kwargs) > MAX_KWARGS:
         raise _refuse("kwargs", kwargs, f"a mapping of at most {MAX_KWARGS} template options")
     for name in kwargs:
@@ -117,9 +117,9 @@ def _message(
 
 
 def flat_content(content: object, where: str) -> str:
-    """Return a content as one text: its parts, of which only text is taken, on a line each.
+    """Return a message's content as one text: its text parts, on a line each.
 
-    Not every template knows of parts; all know texts. InvalidRequest for what is neither.
+    Not every template can read parts, but all read texts. Raises InvalidRequest for anything else.
     """
     return _joined(_parts(content, where))
 
@@ -218,7 +218,7 @@ def _refuse(name: str, value: object, expected: str, *, param: str | None = None
 
 
 def last_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the assistant's text that ends the conversation; empty where it ends otherwise."""
+    """Return the assistant's text at the end of a conversation; empty without one."""
     last = messages[-1]
     if last.get("role") != "assistant" or last.get("content") is None:
         return ""

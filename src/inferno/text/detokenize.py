@@ -21,12 +21,12 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class IncrementalDecoder:
-    """A decoder of ids as they come: feed() returns what is certain so far, finish() the rest.
+    """A decoder of token ids as they come: feed() returns certain text, finish() the rest.
 
-    prompt_token_ids    what the ids continue. The text then begins in mid-sentence, and keeps the
-                        leading space that SentencePiece drops at a beginning.
-    marks               id -> what is written for it instead of its token: a sign for whoever reads
-                        the text. No character goes on behind one.
+    prompt_token_ids    the ids that come before. The text then begins in mid-sentence, and keeps
+                        the leading space that SentencePiece drops at a beginning.
+    marks               id -> text written instead of the token, as a sign for the reader of the
+                        text. No character continues after one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class IncrementalDecoder:
         self._decoder.finish()
 
     def feed(self, token_ids: Iterable[int]) -> str:
-        """Return the text that these ids complete."""
+        """Return the text that more token ids complete."""
         text = ""
         for token_id in token_ids:
             token = self._tokenizer.id_to_token(token_id)
@@ -169,7 +169,7 @@ class _WholeText:
 
 
 def token_bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
-    """Return the bytes that a token adds in mid-sentence; a character may take several tokens'."""
+    """Return the bytes that a token adds in mid-sentence, perhaps only a part of a character."""
     token = tokenizer.id_to_token(token_id)
     if token is None or token_id in tokenizer.special_tokens:
         return (token or "").encode()

@@ -1,4 +1,4 @@
-"""Read what a model's files say of generation: sampling defaults, and tokens that end a text."""
+"""Read a model's defaults of sampling, and the tokens that end its texts, from its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARAM_OF_KEY = {
 
 
 def default_params(files: ModelFiles) -> dict[str, float | int]:
-    """Return values for SamplingParams where the caller gives none; empty without the file.
+    """Return the model's own defaults for SamplingParams; empty without generation_config.json.
 
     `do_sample` is not read: temperature alone says whether to sample. ConfigError where a value is
     one that SamplingParams refuses.
@@ -41,7 +41,7 @@ def eos_token_ids(files: ModelFiles, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the end-of-sequence ids of config.json, generation_config.json and the tokenizer.
 
     Chat models end a turn with one token and a document with another, and often no single file
-    names both. ConfigError where an id is no id, or none of this vocabulary.
+    names both. Raises ConfigError where a value is no id of the vocabulary.
     """
     config, generation_config = _read(files, CONFIG), _read(files, GENERATION_CONFIG)
     vocab_size = max(tokenizer.vocab_size, _vocab_size(config))

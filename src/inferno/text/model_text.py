@@ -1,4 +1,4 @@
-"""All of a model that is text: prompts become requests, and events of requests become text."""
+"""Turn prompts into requests, and events of requests into text, by a model's own files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _MAX_TOKEN_LENGTH = 256  # characters; the longest tokens of real vocabularies h
 class ModelText:
     """The tokenizer, chat template and defaults of a model. Raises ModelError.
 
-    path        of its folder, or of a GGUF file.
+    path        of the model's folder or GGUF file.
 
-    needs_tokenizer False: a folder without tokenizer.json will do, as with random weights.
-    chat_template   a Jinja file that takes the place of the model's own; None: there is none.
+    needs_tokenizer False: the folder may lack a tokenizer.json, as with random weights.
+    chat_template   a Jinja file that replaces the model's own template; None: no file does.
     dialect     how the model sets its reasoning apart.
     defaults    sampling parameters that the model's authors recommend, by name.
 
@@ -61,15 +61,15 @@ class ModelText:
         return self._chat_template is not None
 
     def takes_template_arg(self, name: str, template: str | None = None) -> bool:
-        """Return whether the chat template, or another in its place, reads a value of that name."""
+        """Return whether the chat template, or the given one, reads a variable of that name."""
         return name in self._names(template).variables
 
     def reads_message_key(self, key: str, template: str | None = None) -> bool:
-        """Return whether the chat template, or another in its place, reads such a message key."""
+        """Return whether the chat template, or the given one, reads that key of messages."""
         return key in self._names(template).keys
 
     def tool_dialect(self, template: str | None = None) -> ToolDialect:
-        """Return how the chat template, or another in its place, has the model write calls."""
+        """Return the dialect of calls in the chat template, or in the given one."""
         source = self._template_source if template is None else template
         dialect = choose_tool_dialect(source)
         if dialect is ToolDialect.HARMONY and self.dialect is not Dialect.HARMONY:
@@ -79,10 +79,10 @@ class ModelText:
     def tool_use(
         self, tools: Sequence[Mapping[str, Any]] | None, template: str | None = None
     ) -> ToolUse | None:
-        """Return how the model calls these tools, or None where there are none.
+        """Return how the model calls a request's tools, or None without tools.
 
-        InvalidRequest where the chat template, or another in its place, takes none, and where it
-        is not known how the model writes calls.
+        Raises InvalidRequest where the chat template, or the given one, takes no tools, and where
+        it isn't known how the model writes calls.
         """
         if not tools:
             return None
@@ -105,14 +105,14 @@ class ModelText:
     def eos_token_ids(self, vocab_size: int) -> frozenset[int]:
         """Return the ids of the tokens that end an output, those below `vocab_size`.
 
-        A config may declare tokens of related models, for which this one has no logits.
+        Larger ids are left out: a config may declare tokens of related models.
         """
         return frozenset(i for i in self._eos_token_ids if i < vocab_size)
 
     def encode(
         self, prompt: str, *, max_model_len: int, add_special_tokens: bool = True
     ) -> list[int]:
-        """Return the token ids of a raw prompt; one that is far too long is refused at once."""
+        """Return the token ids of a raw prompt; refuse a prompt that is far too long at once."""
         if not self.tokenizer.vocab_size:
             raise TokenizerError(
                 "the model's folder has no tokenizer.json: give prompts as lists of token ids"
@@ -123,10 +123,10 @@ class ModelText:
     def encode_prediction(
         self, prediction: str | None, prompt_token_ids: Sequence[int], *, max_model_len: int
     ) -> tuple[int, ...]:
-        """Return the token ids of a text that may follow a prompt, as far as the context goes.
+        """Return the token ids of a text that may follow a prompt, cut to the model's context.
 
-        Its first tokens are those that it has behind the prompt's last ones: a SentencePiece
-        vocabulary spells a word in another way at the beginning of a text.
+        The text is encoded as it is after the prompt's last tokens, for a SentencePiece vocabulary
+        spells a word in another way at the beginning of a text.
         """
         if not prediction or not self.tokenizer.vocab_size:
             return ()
@@ -144,12 +144,12 @@ class ModelText:
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], *, max_model_len: int, **options: Any
     ) -> list[int]:
-        """Return the token ids of a conversation; options are those of ChatTemplate.begin."""
+        """Return the token ids of a conversation; options are the same as of ChatTemplate.begin."""
         rendering = self.begin_chat(messages, **options)
         return self.finish_chat(rendering, rendering.start().result(), max_model_len=max_model_len)
 
     def begin_chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendering:
-        """Begin `encode_chat`, to be ended by `finish_chat`; a caller may wait in between."""
+        """Begin what `encode_chat` does; await the rendering, then call `finish_chat`."""
         if self._chat_template is None:
             raise TemplateError(
                 "this model has no chat template; give a plain prompt, or a template with "
@@ -158,7 +158,7 @@ class ModelText:
         return self._chat_template.begin(messages, **options)
 
     def finish_chat(self, rendering: Rendering, written: str, *, max_model_len: int) -> list[int]:
-        """Return the token ids of what a template has written."""
+        """Return the token ids of a rendered conversation."""
         rendered = rendering.finish(written)
         _check_length(rendered.text, max_model_len, param="messages")
         return self.tokenizer.encode_rendered(rendered)
@@ -173,9 +173,9 @@ class ModelText:
         cache_salt: str = "",
         answer_so_far: str = "",
     ) -> Request:
-        """Return the engine's request for these texts; InvalidRequest for a bad priority.
+        """Return the engine's request for a prompt; raise InvalidRequest for a bad priority.
 
-        answer_so_far   the beginning of the answer, where the prompt ends with it.
+        answer_so_far   the beginning of the answer, if the prompt ends with one.
         """
         if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > 2**31:
             is_short = type(priority) is int and priority.bit_length() <= 64
@@ -245,7 +245,7 @@ async def chunks_of(
 ) -> AsyncGenerator[Chunk, None]:
     """Yield a request's events as text, and abort the rest of a sequence that a stop string ended.
 
-    Leaving it closes the events' generator, which aborts the request.
+    Leaving the generator early closes the events' generator, which aborts the request.
     """
     try:
         async for event in events:

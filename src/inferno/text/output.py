@@ -1,4 +1,4 @@
-"""The text of one sequence, made of its token events: parsed, and cut at stop strings."""
+"""Turn one sequence's token events into text: parsed, and cut at stop strings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class Delta(NamedTuple):
-    """The new text, and whether it ends here although the model goes on: abort the request then.
+    """The new text of a sequence, and whether to abort the sequence because its text ends here.
 
-    stop            the stop string that ends it, if one does.
-    is_cut          a call would come that is one too many.
+    stop            the stop string that ends the text, if one does.
+    is_cut          whether the text ends because one call too many would come.
     """
 
     pieces: tuple[Piece, ...]
@@ -38,20 +38,20 @@ class Delta(NamedTuple):
 
 
 class OutputText:
-    """The text of a sequence: feed it the events in order; the deltas put together are the text.
+    """The text of a sequence: feed it events in order; all deltas put together are the text.
 
     stop_reason     the stop string or the stop token's id that ended the text; None until then, and
                     where it ended for another reason.
     may_end_within  whether the text may end before the model does.
     dialect         how the model sets its reasoning apart; plain: all is content.
-    prompt_token_ids    what the text continues: reasoning may have begun there.
-    tool_use        the tools that the model may call: calls are taken out of the content. None:
-                    calls are content, but for Harmony's.
-    is_continuation     the text goes on in the prompt's last sentence, so that it keeps the leading
-                        space that SentencePiece drops where a text begins.
+    prompt_token_ids    the prompt, in which reasoning may have begun.
+    tool_use        the tools that the model may call, whose calls are taken out of the content.
+                    None: calls are content, except Harmony's.
+    is_continuation     the text continues the prompt's last sentence, and keeps the leading space
+                        that SentencePiece drops where a text begins.
     max_tool_calls  the text ends where more calls would begin; None takes all.
 
-    Stop strings are sought in the content alone: a model that thinks about one has not said it.
+    Stop strings are sought in the content alone, not in reasoning.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class OutputText:
         return self._parser.num_reasoning_tokens
 
     def feed(self, event: TokenEvent) -> Delta:
-        """Return the text that this event makes certain; with the last event, all that is left.
+        """Return the text that an event makes certain; with the last event, all that is left.
 
         A stop token contributes text only if `include_stop_in_output` is set, and special tokens
         only if `skip_special_tokens` is not. Whatever comes after a stop string is dropped, and so

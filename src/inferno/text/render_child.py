@@ -1,7 +1,7 @@
-"""The program that renders chat templates: a template is a stranger's program, so it runs apart.
+"""Render chat templates in a process apart, for a template is a stranger's program.
 
-It is run as a script; `limited/child.py` says how. The first line is a list of templates to
-compile. A request is `{"template", "variables", "now", "max_chars"}`, and an answer `{"text"}`,
+This module is run as a script; `limited/child.py` says how. The first line is a list of templates
+to compile. A request is `{"template", "variables", "now", "max_chars"}`, and an answer `{"text"}`,
 `{"refused"}` with the words of the template's own raise_exception, or `{"error"}`.
 """
 
@@ -42,7 +42,7 @@ _NOT_ASCII = re.compile("[^\0-\x7f\ufdd0-\ufdef]")
 
 
 class Refused(jinja2.TemplateError):
-    """Raised when the template called raise_exception: it does not take these messages."""
+    """The error of a template that called raise_exception, so refuses the messages."""
 
 
 def _compile_all(templates: list[str]) -> None:

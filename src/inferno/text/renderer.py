@@ -1,8 +1,8 @@
 """Render chat templates in child processes, within bounds of number, time and memory.
 
-Renderings that take little and those that take long don't wait for each other: each has children
-of its own. All begin among the short ones; one that takes longer than those may is ended there and
-begun again among the long ones.
+Short and long renderings don't wait for each other: each kind has child processes of its own. Every
+rendering begins as a short one; when it takes too long, it is ended there and begun again as a long
+one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _PROGRAM = Program(
 
 
 class TemplateRenderer:
-    """The children that render templates, started when first needed and again when one ends.
+    """The child processes that render templates, started when needed, and again when one ends.
 
-    known           the model's own templates: children have them compiled before they are asked.
-    cpu_seconds     what one rendering may take; it may make max_chars characters.
+    known           the model's own templates, which children compile before the first request.
+    cpu_seconds     the time that one rendering may take; its text may have max_chars characters.
 
-    May be used from several threads, and goes on with children of its own after a fork.
+    It may be used from several threads; after a fork, the new process starts children of its own.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class TemplateRenderer:
     def render(self, template: str, variables: Mapping[str, Any]) -> str:
         """Return the template's text; TemplateError if it fails or takes too much.
 
-        InvalidRequest if the template itself refuses the messages, by raise_exception. Overloaded
-        where too many wait already.
+        Raises InvalidRequest if the template itself refuses the messages, by raise_exception, and
+        Overloaded where too many renderings wait already.
         """
         return self.submit(template, variables).result()
 
@@ -89,7 +89,7 @@ class TemplateRenderer:
     def prepare(self, template: str, variables: Mapping[str, Any]) -> Job:
         """Prepare a rendering to be started, which takes as long as the variables are large.
 
-        The model's own templates, which nobody who asks has written, go first.
+        Renderings of the model's own templates go before those of templates in requests.
         """
         is_known = template in self._known
         body = {
@@ -107,12 +107,12 @@ class TemplateRenderer:
     def start(self, job: Job) -> Future[str]:
         """Have a job rendered, and return its future; raises Overloaded at once.
 
-        Cancelling it takes it off the queue; one that is under way goes on to its end.
+        Cancelling the future takes the job off the queue; a job under way goes on to its end.
         """
         return self._children.start(job)
 
     def close(self) -> None:
-        """End the children, and what is under way with them. The next rendering starts others."""
+        """End the children and their renderings. The next rendering starts new children."""
         self._children.close()
 
 

@@ -25,11 +25,11 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class SequenceTexts:
-    """The texts of a request's n sequences, as they grow. The clock starts when it is built.
+    """The texts of a request's n sequences, as they grow; times count from when this is built.
 
     is_continuation, tool_use, max_tool_calls   see OutputText.
-    is_by_token     each token has a chunk of its own, though several come together.
-    prediction_ids      what the texts may be like.
+    is_by_token     each token has a chunk of its own, even if several come together.
+    prediction_ids      the token ids of a prediction of the texts.
     schema              the type of the answers, where one was given.
     prompt_logprobs     where asked for, from the first event of the first sequence on.
     """
@@ -77,7 +77,7 @@ class SequenceTexts:
         ]
 
     def feed(self, event: TokenEvent) -> Sequence[Chunk]:
-        """Return the text that an event adds, if any; the last chunk has the completion."""
+        """Return the text that an event adds, if any; the last chunk of a sequence has the completion."""
         sequence = self._sequences[event.sequence_index]
         now = time.perf_counter()
         if event.token_ids:

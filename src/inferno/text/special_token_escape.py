@@ -3,8 +3,9 @@
 Before rendering, every place in a user's text where a special token begins gets a mark after its
 first character, so that `<|im_end|>` can't be read as one. The mark is a Unicode noncharacter: no
 case, no whitespace, never in honest text. After rendering, special tokens without a mark are the
-template's. Marks leave the text again before anyone sees it, and where the tokenizer would take
-what a user typed for a special token, a copy of it that knows these by other spellings encodes it.
+template's. Marks leave the text again before anyone sees it, and where the tokenizer would take a
+user's text for a special token, a copy of the tokenizer, with other spellings of special tokens,
+encodes it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _NO_TEXT = re.compile("[\ud800-\udfff\ufdd0\ufdd1]")
 class RenderedChat:
     """A conversation as the model is to read it.
 
-    special_spans   (start, end) of each special token in `text` that counts as one; what looks like
-                    a special token elsewhere is only text.
+    special_spans   (start, end) of each special token in `text`; elsewhere the same letters are
+                    only text.
     """
 
     text: str
@@ -38,7 +39,7 @@ class RenderedChat:
 
 
 class SpecialTokenEscaper:
-    """The escape of one tokenizer's special tokens, by marks in the text."""
+    """The marker of text that looks like one of a tokenizer's special tokens."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
         tokens = {token for token in special_tokens if token}
@@ -48,7 +49,7 @@ class SpecialTokenEscaper:
         self._longest_beginning = max(map(len, self._beginnings), default=0)
 
     def escape(self, value: object) -> object:
-        """Return the same value with every text in it marked, keys of mappings included."""
+        """Return a copy of a value in which all texts are marked, keys of mappings included."""
         if isinstance(value, str):
             return self._escape_text(value)
         if isinstance(value, dict):
@@ -86,12 +87,12 @@ class SpecialTokenEscaper:
 
 
 def without_marks(text: str) -> str:
-    """Return a text of a template without our own marks."""
+    """Return a template's text without the marks of the escaper."""
     return text.replace(MARK, "").replace(END_MARK, "")
 
 
 def replace_nontext(text: str) -> str:
-    """Return the text with U+FFFD for surrogates, which are no characters, and our own marks."""
+    """Return a text with U+FFFD in place of surrogates, which are no characters, and of marks."""
     return _NO_TEXT.sub("\ufffd", text)
 
 
@@ -128,8 +129,8 @@ def _common_beginning(one: str, other: str) -> str:
 class PrivateTokenizer:
     """A copy of a tokenizer that knows special tokens only by spellings that nobody can guess.
 
-    What is meant as a special token is respelled, the whole text is encoded at once, as the
-    original would do it, and the ids of the private spellings give way to the real ones.
+    Real special tokens are respelled, the whole text is encoded at once, as by the original, and
+    the ids of the private spellings are replaced by the real ones.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:

@@ -1,6 +1,6 @@
 """Find tokens that a model's files name beside tokenizer.json, and add them to the tokenizer.
 
-They are bos_token, eos_token and the like, and those of added_tokens_decoder.
+Such tokens are bos_token, eos_token and the like, and the tokens of added_tokens_decoder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NamedTokens:
     by_id: dict[int, AddedToken]
 
     def text(self, name: str) -> str | None:
-        """Return the text of the token of that name; None where there is none."""
+        """Return the text of the token of that name; None without one."""
         token = self.named.get(name)
         return None if token is None else str(token.content)
 
@@ -54,7 +54,7 @@ def read_named_tokens(files: ModelFiles) -> NamedTokens:
     """Return the tokens that a model's files name, as transformers reads them.
 
     Files that list `added_tokens_decoder` are of the newer kind and complete; beside older ones
-    special_tokens_map.json has the last word. TokenizerError where a token is no token.
+    special_tokens_map.json has the last word. Raises TokenizerError where a value is no token.
     """
     path = files.place(TOKENIZER_CONFIG)
     config = read_tokenizer_config(files)
@@ -72,7 +72,7 @@ def read_named_tokens(files: ModelFiles) -> NamedTokens:
 
 
 def read_tokenizer_config(files: ModelFiles) -> dict[str, Any]:
-    """Read tokenizer_config.json; empty where the model has none."""
+    """Return the content of tokenizer_config.json; empty where the model has no such file."""
     has_one = files.has(TOKENIZER_CONFIG)
     return files.json(TOKENIZER_CONFIG, error=TokenizerError) if has_one else {}
 
@@ -134,7 +134,9 @@ def _token(value: object, where: str, *, special: bool = True) -> AddedToken:
 
 
 def add_named(backend: Tokenizer, tokens: NamedTokens) -> None:
-    """Make the tokenizer find these tokens too, and treat those that it knows as they say.
+    """Add tokens that the model's other files name to the tokenizer.
+
+    Tokens that the tokenizer has already take the files' flags, but special ones stay special.
 
     As in transformers, but for tokens that the vocabulary lacks: they count only if
     added_tokens_decoder says their id, and it is the next one. Any other new id would be past the

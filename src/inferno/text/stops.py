@@ -10,12 +10,12 @@ from functools import lru_cache
 class StopStrings:
     """A filter of text up to a stop string: the first to be complete, of several the longest.
 
-    Which one that is depends on the text alone, not on how it is cut. The strings are sought
-    together (Aho & Corasick, 1975), so the cost per character does not grow with their number or
-    length, and what must be held back is known exactly: the longest end of the text so far that
-    begins a stop string.
+    Which stop string is found depends on the text alone, not on how it is cut. The strings are
+    sought together (Aho & Corasick, 1975), so the cost per character does not grow with their
+    number or length, and what must be held back is known exactly: the longest end of the text so
+    far that begins a stop string.
 
-    include     the stop string itself passes too.
+    include     whether the stop string itself passes too.
     """
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:

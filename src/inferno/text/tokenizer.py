@@ -29,9 +29,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def load_tokenizer(files: ModelFiles, *, is_optional: bool = False) -> Tokenizer:
-    """Return the tokenizer of a model; TokenizerError if missing, damaged or hostile.
+    """Return the tokenizer of a model; raise TokenizerError if it is missing, damaged or hostile.
 
-    One that is missing and optional, as with random weights, knows no token: no id has a text.
+    If the tokenizer is optional, as with random weights, and missing, the result knows no token.
     """
     if not files.has(TOKENIZER):
         if is_optional:
@@ -92,12 +92,13 @@ class Tokenizer:
     vocab_size      ids are 0 .. vocab_size - 1, added tokens included; the model's own embedding
                     may have more rows.
     special_tokens  id -> text of the tokens that steer the model and are no text: <s>, <|im_end|>.
-    marks           text -> id of these, and of other added tokens in angle brackets, which are text
-                    and yet written as one token alone: <tool_call>.
+    marks           text -> id of special tokens, and of added tokens in angle brackets that are
+                    text, such as <tool_call>.
     escaper         escapes the special tokens that a user typed.
-    decoder         how tokens become text, in the words of tokenizer.json; empty: with spaces.
+    decoder         how tokens become text, as tokenizer.json says it; empty: joined by spaces.
 
-    vocab   token -> id, of its model, where its maker knows: the library takes long to tell.
+    vocab   token -> id of the tokenizer's model, where the caller has it: the library takes long to
+            list it.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Tokenizer:
         self.decoder = spec_of(backend.decoder)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a raw prompt: special tokens that it spells out count as such.
+        """Return the ids of a raw prompt, in which special tokens may be spelled out.
 
         add_special_tokens  begin (and end) as the model expects, with <s> for instance.
         Surrogates, which are no characters, become U+FFFD.
@@ -146,7 +147,7 @@ class Tokenizer:
             return self._private_tokenizer.encode(chat)
 
     def with_special_tokens(self, token_ids: list[int]) -> list[int]:
-        """Return the ids between those that begin and end a raw prompt, such as <s>, if any do."""
+        """Return the ids with the special tokens that begin and end a raw prompt, such as <s>."""
         plain = self.encode("a", add_special_tokens=False)
         whole = self.encode("a")
         for start in range(len(whole) - len(plain) + 1):
@@ -155,7 +156,7 @@ class Tokenizer:
         return token_ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of token ids; ids that the tokenizer doesn't know have none."""
+        """Return the text of token ids; unknown ids have no text."""
         if not all(0 <= token_id <= MAX_TOKEN_ID for token_id in token_ids):
             raise InvalidRequest(f"token ids must be from 0 to {MAX_TOKEN_ID}", param="token_ids")
         with _refused_as("the tokenizer can't decode these ids"):
@@ -172,11 +173,11 @@ class Tokenizer:
         return self._backend.id_to_token(token_id)
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a token in the vocabulary's own spelling; None where there is none."""
+        """Return the id of a token in the vocabulary's own spelling, or None."""
         return self._backend.token_to_id(replace_surrogates(token))
 
     def spec(self) -> dict[str, Any]:
-        """Return the tokenizer as tokenizer.json says it, with the tokens that other files name."""
+        """Return the tokenizer in the form of tokenizer.json, with tokens of other files."""
         with _refused_as("the tokenizer can't be written out"):
             spec: dict[str, Any] = json.loads(self._backend.to_str())
         return spec

@@ -1,4 +1,4 @@
-"""Calls of the tokenizers library that let other threads run, and what its panics are."""
+"""Call the tokenizers library so that other threads can run, and recognise its panics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONG = 1000
 
 
 def ids_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool) -> list[int]:
-    """Return a text's ids; of a long one without keeping Python's other threads from running."""
+    """Return a text's token ids, without blocking Python's other threads if the text is long."""
     if len(text) > LONG:
         with no_threads_needed():
             return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
@@ -22,10 +22,10 @@ def ids_of(backend: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool
 
 @contextmanager
 def no_threads_needed() -> Iterator[None]:
-    """Let a call for several texts fail, so that one for a single text can be made instead.
+    """Let calls for several texts fail until the block ends, so that single ones can be made.
 
-    Such a call starts the library's threads. Where the system refuses these once, be it that memory
-    is short for a moment, each such call of the process panics from then on.
+    A call for several texts starts the library's threads. If the system refuses them once, as when
+    memory is short for a moment, every such call of the process panics from then on.
     """
     try:
         yield
@@ -35,5 +35,5 @@ def no_threads_needed() -> Iterator[None]:
 
 
 def is_panic(problem: BaseException) -> bool:
-    """Return whether the library panicked: such an error is no Exception, and no order to stop."""
+    """Return whether an error is a panic of the library, which is no Exception."""
     return type(problem).__name__ == "PanicException"

@@ -1,8 +1,7 @@
 """Refuse a tokenizer.json over which the library would panic, or contradict itself.
 
-A panic prints lines of its own, past any handler, before it becomes an error here. Refused are
-regular expressions that could take forever, too. What else is wrong with a file, the library says
-in an error.
+A panic prints lines of its own, past any handler, before it becomes an error. Regular expressions
+that could take forever are refused too. For other faults of a file the library raises an error.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from inferno.untrusted_json import SEPARATORS
 
 
 def check_file(content: bytes) -> dict[str, int] | None:
-    """Raise ValueError where the file is no JSON, or nothing that the library reads safely.
+    """Raise ValueError where a file is no JSON, or can't be read safely by the library.
 
-    Returns the ids of the model's tokens where it lists merges.
+    Returns the ids of the model's tokens if the file lists merges.
     """
     if sum(map(content.count, SEPARATORS)) > MAX_TOKENIZER_SEPARATORS:
         raise ValueError("it has too many values")
@@ -39,7 +38,7 @@ def check_file(content: bytes) -> dict[str, int] | None:
 
 
 def check_parts(spec: Mapping[str, Any]) -> None:
-    """Raise ValueError where a part beside the model is nothing that the library reads safely."""
+    """Raise ValueError where a part beside the model can't be read safely by the library."""
     for part in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(spec.get(part)):
             read_pattern(pattern)
@@ -50,7 +49,7 @@ def check_parts(spec: Mapping[str, Any]) -> None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Stop garbage collection: among a million new lists it would take a third of the time."""
+    """Stop garbage collection until the block ends, for it would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Refuse a tokenizer that would make far more of a text than there is in it, or panic over it."""
+"""Refuse a tokenizer that would make a text far longer, or panic over it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADD_TOKENS = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 def check_limits(
     backend: tokenizers.Tokenizer, vocab: Mapping[str, int], special_tokens: Mapping[int, str]
 ) -> None:
-    """Raise ValueError where a text, or a token, could become too much of anything."""
+    """Raise ValueError where a text or a token could become far too long."""
     _check_vocabulary(vocab)
     for token_id, text in special_tokens.items():
         if len(text) > MAX_SPECIAL_LENGTH:
@@ -49,7 +49,7 @@ def check_limits(
 
 
 def spec_of(part: Any) -> dict[str, Any]:
-    """Return a part of a tokenizer in the words of tokenizer.json; empty without such a part."""
+    """Return a part of a tokenizer in the form of tokenizer.json; empty without such a part."""
     state = b"{}" if part is None else part.__getstate__()
     if len(state) > MAX_PART_BYTES:
         raise ValueError(f"a part of it, {state[:30]!r}..., is longer than {MAX_PART_BYTES} bytes")

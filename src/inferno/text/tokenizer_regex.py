@@ -1,4 +1,4 @@
-"""Refuse a regular expression that may try a text in far too many ways.
+"""Refuse a regular expression that may match a text in far too many ways.
 
 The library's engine, Oniguruma, backtracks: where the rest of a pattern fails, it tries every other
 way in which what came before may match. The ways of a part are counted here from the pattern alone,
@@ -33,12 +33,12 @@ _SIGNS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a pattern.
+    """A part of a regular expression.
 
-    least     characters that it takes at least.
-    ways      in which it may match at one place.
-    cost      how many of those are tried, at most, until it has matched or failed.
-    may_fail  whether there is a text that it doesn't match.
+    least     characters that the part takes at least.
+    ways      in which the part may match at one place.
+    cost      how many ways are tried, at most, until the part has matched or failed.
+    may_fail  whether there is a text that the part doesn't match.
     """
 
     least: int = 0
@@ -51,7 +51,7 @@ _PLACE, _CHARACTER, _SWITCH = Part(), Part(least=1), Part(may_fail=False)
 
 
 def read_pattern(pattern: str) -> Part:
-    """Parse a whole pattern; ValueError where it could cost too much, or can't be read."""
+    """Parse a whole pattern; raise ValueError where it could cost too much, or can't be read."""
     whole = _Reader(pattern).whole()
     if whole.cost > MAX_WAYS:
         raise ValueError(f"its pattern {pattern!r:.80} could try a text in too many ways")

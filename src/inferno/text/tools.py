@@ -1,4 +1,4 @@
-"""The tools of a request: read and checked, shown to a model, and how answers are bound to them."""
+"""Read and check the tools of a request, show them to a model, and constrain answers to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TOOL = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
 class ToolFunction:
     """A function that a model may call.
 
-    parameters  the JSON Schema of the object that its arguments are; None where it takes none.
+    parameters  the JSON Schema of the object of arguments; None where the function takes none.
     is_strict   the arguments of a call keep to the schema.
     """
 
@@ -40,14 +40,14 @@ class ToolFunction:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The functions of a request, and what an answer is to make of them.
+    """The functions of a request, and whether an answer may or must call them.
 
-    choice      `auto`: it calls as it likes. `none`: the model isn't shown them. `required`: it is
-                at least one call.
-    named       the one function that it calls; then `choice` is `required`.
-    is_parallel it may have several calls.
+    choice      `auto`: the model calls as it likes. `none`: the model isn't shown the functions.
+                `required`: an answer is at least one call.
+    named       the one function that an answer calls; then `choice` is `required`.
+    is_parallel an answer may have several calls.
 
-    Raises InvalidRequest where functions can't be told apart, or a schema is of no arguments.
+    Raises InvalidRequest where functions have one name, or a schema isn't one of arguments.
     """
 
     functions: Sequence[ToolFunction]
@@ -78,25 +78,25 @@ class Tools:
         return self.choice != "none"
 
     def for_template(self) -> list[dict[str, Any]] | None:
-        """Return the functions as a chat template is to show them, or None where it isn't to.
+        """Return the functions for a chat template to show, or None where none is to be shown.
 
-        Each has the keys that templates read, all of them, for some fail without, and in the order
-        in which models were trained on them.
+        Each function has all keys that templates read, for some templates fail without, in the
+        order on which models were trained.
         """
         return list(map(_for_template, self.functions)) if self.are_shown else None
 
     def bind(
         self, params: SamplingParams, tool_use: ToolUse, *, is_continuation: bool = False
     ) -> tuple[SamplingParams, ToolUse]:
-        """Return parameters that bind an answer to the calls that it must or may make.
+        """Return sampling parameters that constrain an answer to the calls it must or may make.
 
-        An answer that needn't call has the shape that the parameters ask for, if they do, and else
-        is bound as soon as a call begins; where the library for that isn't installed, and nothing
-        asks for it by name, it is free.
+        An answer that needn't call has the shape that the parameters ask for; without one, it is
+        constrained as soon as a call begins. Where the library for that isn't installed, and
+        nothing asks for a shape by name, the answer is free.
 
-        tool_use    how the model calls; it is returned as the answer is to be read.
-        is_continuation     the answer goes on with a message. In Harmony that holds no call, for
-                    each call is a message, so that an answer that needn't call is free.
+        tool_use    how the model calls; the returned one says how to read the answer.
+        is_continuation     the answer continues a message. In Harmony such a message holds no call,
+                    for each call is a message, so an answer that needn't call is free.
         """
         must_call = self.choice == "required"
         document = None if must_call else params.structured
@@ -130,7 +130,7 @@ def read_tools(
     tools   a list of `{"type": "function", "function": {...}}`, or of the inner objects alone.
     choice  `none`, `auto`, `required`, `{"type": "function", "function": {"name": ...}}`, or None.
 
-    InvalidRequest names what is none of that.
+    Raises InvalidRequest, which names the value at fault.
     """
     if tools is None:
         if choice not in (None, "none"):

@@ -1,1 +1,1 @@
-"""Checkpoints on disk, and how they fill a model."""
+"""Read checkpoints on disk, and fill models from them."""

@@ -1,4 +1,4 @@
-"""Give a model that was built without memory its parameters, on a device and in a type."""
+"""Give parameters on a device, in a type, to a model that was built without memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FormatOf = Callable[[str, Tensor, WeightFormat], WeightFormat]
 def stays_packed(
     stored: WeightFormat, device: torch.device, dtype: torch.dtype, quantize: str | None
 ) -> bool:
-    """Return whether weights that files hold in a format stay in it, as far as kernels go.
+    """Return whether weights of files in a format stay in it, by what the kernels can read.
 
-    What may not be unpacked stays in any case.
+    Weights in a format that may not be unpacked stay in any case.
     """
     if stored.block is not None:
         return keeps_blocks(device, dtype, quantize)
@@ -32,7 +32,7 @@ def stays_packed(
 
 
 def keeps_blocks(device: torch.device, dtype: torch.dtype, quantize: str | None) -> bool:
-    """Return whether GGUF's blocks stay packed: kernels must read all of its formats."""
+    """Return whether a model's GGUF blocks stay packed: kernels must read all of the formats."""
     if quantize is not None or dtype == torch.float16:
         return False
     return all(ops.has_kernels(device, format) for format in BLOCK_FORMATS.values())
@@ -52,11 +52,11 @@ def weight_bytes(
     fused: FusedSpec | None = None,
     stored: Mapping[str, WeightFormat] | None = None,
 ) -> dict[str, float]:
-    """Return the bytes that each parameter takes: what is quantized or packed, floats in `dtype`.
+    """Return the bytes that each parameter takes, quantized, packed, or as floats in `dtype`.
 
-    quantize    what weights become, a name of QUANTIZATIONS; None: they stay as they are.
-    fused       says which weights checkpoints hold packed.
-    stored      the formats of a checkpoint's blocks that stay what they are, by tensors' names.
+    quantize    the format that weights are quantized to, a name of QUANTIZATIONS; None: none.
+    fused       the tensors that are joined or packed in checkpoints.
+    stored      the formats of a checkpoint's blocks that stay packed, by tensors' names.
     """
     sizes = {}
     for name, parameter in model.named_parameters():
@@ -92,14 +92,14 @@ def kept_format(
 ) -> WeightFormat:
     """Return the format in which a parameter, or some of its rows, are kept.
 
-    stored      in which the checkpoint holds them; what is packed stays so, but for GGUF's blocks
-                where something else is asked for. None: as some floats.
+    stored      the format in the checkpoint. Packed rows stay packed; only GGUF's blocks change
+                where another format is asked for. None: floats.
     """
     return keep(name, parameter.ndim, stored, ops.float_format(dtype), quantize)
 
 
 def of_one_kind(parameter: Tensor, formats: Sequence[WeightFormat]) -> Sequence[WeightFormat]:
-    """Return the formats of a parameter's sources, or floats for all of them where they must agree.
+    """Return the formats of a parameter's sources, or floats for all if they must agree but don't.
 
     Kernels take the weights of a mixture's experts in one format.
     """
@@ -108,7 +108,7 @@ def of_one_kind(parameter: Tensor, formats: Sequence[WeightFormat]) -> Sequence[
 
 
 def replace(model: nn.Module, name: str, weight: object) -> None:
-    """Put what is no parameter in the place of parameter `name`."""
+    """Replace parameter `name` by an object that is no parameter."""
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
     delattr(module, leaf)

@@ -1,4 +1,4 @@
-"""A checkpoint's open files, and its tensors read from them.
+"""Keep a checkpoint's files open, and read tensors from them.
 
 Files are read, not mapped: a mapped file that someone truncates kills the process, a read one
 gives a short count. Tensors are read straight into the memory they'll be computed with.
@@ -56,10 +56,12 @@ Listener = Callable[[str, int, memoryview], None]
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A weight that files hold: the shape of its values, and the format in which it can be kept.
+    """A weight in files: the shape of its values, and the format in which it can be kept.
 
-    format  that of the files, or for blocks that no kernel reads the one that takes their place.
-    parts   the tensors that hold it, a row of each for one of its: several where it is packed.
+    format  the format of the files or, for blocks that no kernel reads, the format that replaces
+            it.
+    parts   the tensors that hold the weight, with a row in each for one of its rows: several if
+            packed.
     """
 
     format: WeightFormat
@@ -70,10 +72,10 @@ class StoredTensor:
 class Checkpoint:
     """The tensors of an open checkpoint; its files stay open until it's closed.
 
-    tensors  what the files list;  stored  what it means: floats, and packed weights as one each.
-    scales   names of tensors that are but the scales of others' values.
+    tensors  the tensors that the files list; stored the weights in them, packed ones as one each.
+    scales   names of tensors that only have the scales of other tensors' values.
 
-    Replacing or deleting a file after that does no harm; changing it in place is noticed.
+    Replacing or deleting an open file does no harm; changing it in place is noticed.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Checkpoint:
     def read_packed_into(self, name: str, first: int, out: StoredRows) -> None:
         """Fill rows packed in the format in which a weight can be kept, from its row `first` on.
 
-        name  of the weight, as `stored` has it. Raises CheckpointError where the file has changed.
+        name  of the weight in `stored`. Raises CheckpointError where the file has changed.
         """
         stored = self.stored[name]
         assert stored.format == out.format
@@ -209,11 +211,11 @@ class Checkpoint:
         return {path: file.identity for path, file in self._files.items()}
 
     def is_as_opened(self) -> bool:
-        """Return whether no file has changed since, not even behind its modification time."""
+        """Return whether no file has changed since it was opened, even with its time set back."""
         return all(file.is_as_opened() for file in self._files.values())
 
     def headers(self) -> dict[Path, bytes]:
-        """Return the bytes of each file that stand before its tensors."""
+        """Return the bytes of each file before its tensors."""
         starts = {info.file: info.start for info in reversed(self._by_place())}
         return {
             path: file.read(0, starts.get(path, file.size)) for path, file in self._files.items()
@@ -268,7 +270,7 @@ class Checkpoint:
         return stored is not None and FORMATS[kind].takes_exactly(stored.format)
 
     def rounded_blocks(self) -> dict[str, WeightFormat]:
-        """Return those of `blocks` whose format doesn't hold all of their values."""
+        """Return the formats of `blocks` that don't hold all of their values exactly."""
         return {
             name: format
             for name, format in self.blocks().items()
@@ -300,7 +302,7 @@ class Checkpoint:
         )
 
     def close(self) -> None:
-        """Close the files; reading tensors is over."""
+        """Close the files; no tensor can be read any more."""
         self._stack.close()
 
     def __enter__(self) -> Self:

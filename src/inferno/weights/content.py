@@ -1,10 +1,10 @@
-"""The names of weights' content: hashes, made while they are read, without slowing that down.
+"""Name the content of weights by hashes, made while weights are read, without slowing that down.
 
-Whoever publishes a model must not be able to make it pass for another one, or its packed weights
-would be used for the other. A cryptographic hash would prevent that, and take half as long as
-packing. So the bulk of the work is a universal hash under a key of this user's own, which nobody
-else can know or aim at: sums of products with random numbers (Carter and Wegman, 1979). SHA-256
-takes what is left of it, 16 bytes of each block.
+A publisher must not be able to make a model pass for another one, or its packed weights would be
+used for the other. A cryptographic hash would prevent that, and take half as long as packing. So
+the bulk of the work is a universal hash under a key of this user's own, which nobody else can know
+or aim at: sums of products with random numbers (Carter and Wegman, 1979). SHA-256 then takes the
+sums, 16 bytes of each block.
 
 The two sums of a block are made modulo 2^64, of its 64-bit words and of their upper halves. Two
 blocks that differ have words that differ in the lower half, and then the first sums agree with a
@@ -33,7 +33,7 @@ _SAMPLE_BYTES, _NUM_SAMPLES = 4 << 10, 32  # of each file
 
 
 class HashKey:
-    """A secret, and the random numbers that it makes; name: what may be told of it."""
+    """A secret, and the random numbers made of it; name: a public name of the secret."""
 
     def __init__(self, secret: bytes) -> None:
         numbers = hashlib.shake_256(secret).digest(2 * _BLOCK_BYTES)
@@ -43,7 +43,7 @@ class HashKey:
 
     @classmethod
     def of_user(cls, path: Path) -> HashKey:
-        """Return the key in this file, which is made if missing; OSError where it can't be."""
+        """Return the key in a file, which is made if missing; raise OSError where that fails."""
         with contextlib.suppress(FileNotFoundError):
             if len(secret := _read_small(path)) == _SECRET_BYTES:
                 return cls(secret)
@@ -56,7 +56,7 @@ class HashKey:
         return cls(secret)
 
     def digest(self) -> hashlib._Hash:
-        """Return a SHA-256 that begins with the secret."""
+        """Return the SHA-256 of the secret followed by data."""
         return hashlib.sha256(self._secret)
 
 
@@ -66,7 +66,7 @@ def _read_small(path: Path) -> bytes:
 
 
 class BlockHash:
-    """The hash of bytes that come in pieces, whatever the pieces."""
+    """A hash of bytes, which may come in any pieces."""
 
     def __init__(self, key: HashKey) -> None:
         self._key = key
@@ -115,7 +115,7 @@ class ContentHash:
         self._tensors: dict[str, BlockHash] = {}
 
     def see(self, name: str, offset: int, data: memoryview) -> None:
-        """Hash bytes of a tensor that begin at this one; what begins anew is read once more."""
+        """Hash bytes of a tensor from a position on; a tensor begun anew is read once more."""
         if offset == 0:
             self._tensors[name] = BlockHash(self._key)
         known = self._tensors.get(name)
@@ -125,9 +125,9 @@ class ContentHash:
             self._tensors.pop(name, None)  # not from end to end: it is read when all is done
 
     def digests(self, beat: Callable[[], None]) -> Mapping[Path, str]:
-        """Return the content of each file: its header and its tensors, those unread so far as well.
+        """Return each file's hash, of its header and its tensors, also of those not read so far.
 
-        beat    is called between pieces that are read.
+        beat    is called between the pieces that are read.
         """
         result = {}
         for path, header in self._checkpoint.headers().items():
@@ -150,7 +150,7 @@ class ContentHash:
 
 
 def sketch(key: HashKey, checkpoint: Checkpoint) -> str:
-    """Return a cheap name that other content seldom has, made of a few pieces of each file.
+    """Return a name of the content by a few pieces of each file, which other content seldom has.
 
     Equal sketches are worth the time to compare contents.
     """

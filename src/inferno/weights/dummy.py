@@ -44,10 +44,10 @@ def fill_dummy(
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by random ones.
 
-    The weights of norms are ones; everything else is normal with mean 0 and a standard deviation
-    of 0.02, taken in turn from one pool of four million values that `seed` determines, which is
-    two orders of magnitude faster than drawing every weight. Those that checkpoints hold packed
-    are random codes under one scale, with about that deviation. `fused`, `format_of`, `kept_bytes`,
+    The weights of norms are ones; everything else is normal with mean 0 and a standard deviation of
+    0.02, taken in turn from one pool of four million values that `seed` determines, which is two
+    orders of magnitude faster than drawing every weight. Weights that checkpoints hold packed are
+    random codes under one scale, with about that deviation. `fused`, `format_of`, `kept_bytes`,
     `is_invariant` and `progress` are as in `load_weights`. Raises NotEnoughMemory.
     """
     sizes = {

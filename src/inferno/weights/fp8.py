@@ -1,9 +1,9 @@
-"""Weights in FP8 as safetensors hold them: elements, and a tensor of scales beside them.
+"""Read weights in FP8 from safetensors: elements, and a tensor of scales beside them.
 
 A weight `NAME.weight` [O, I] of E4M3 has its scales in `NAME.weight_scale_inv`, each for a block of
 128 by 128 (DeepSeek's recipe, arXiv:2412.19437, which Qwen's checkpoints follow); or in
 `NAME.weight_scale`, a scale of each output, of each such block, or one of the whole weight
-(compressed-tensors). A value is an element times its scale, in all of these.
+(compressed-tensors). In all forms a value is an element times its scale.
 
 Shape letters: N rows of interest, I inputs, G groups of 128 inputs.
 """
@@ -26,9 +26,9 @@ _SCALE_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def with_scales(tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-    """Return the tensors, those of E4M3 beside which scales lie as weights of values.
+    """Return a file's tensors; E4M3 tensors with scales beside them become weights of values.
 
-    Without scales they stay what can't be read. Raises CheckpointError where scales don't fit.
+    Tensors of E4M3 without scales stay unreadable. Raises CheckpointError where scales don't fit.
     """
     return {
         name: info if (scales := _scales_of(info, tensors)) is None else _scaled(info, scales)

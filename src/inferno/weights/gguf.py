@@ -1,4 +1,4 @@
-"""Open a GGUF file as a checkpoint, its tensors under Hugging Face's names and in their order."""
+"""Open a GGUF file as a checkpoint, with Hugging Face's names of tensors and order of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from inferno.weights.tensor_info import RowCoding, TensorInfo
 
 
 def open_gguf(path: Path) -> Checkpoint:
-    """Return the checkpoint in a file, or in the files of a split model of which it is the first.
+    """Return the checkpoint in a GGUF file, or in the files of the split model that it begins.
 
     Raises CheckpointError where one is damaged, and ModelError where the model is not one of ours.
     """

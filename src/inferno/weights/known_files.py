@@ -1,6 +1,6 @@
 """Keep the content that files had when last read, so that a second start need not read them.
 
-A file is known by its FileIdentity: one that was replaced or written in place is another.
+A file is known by its FileIdentity, which changes when it is replaced or written in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 class KnownFiles:
     """The table of known contents, in a file of our own, which counts as empty if damaged.
 
-    key_name  under which the contents were hashed: those of another key are worth nothing.
+    key_name  the name of the key of the hashes; hashes of another key are ignored.
     """
 
     def __init__(self, path: Path, key_name: str) -> None:
@@ -36,7 +36,7 @@ class KnownFiles:
         return content if isinstance(content, str) else None
 
     def add(self, contents: Iterable[tuple[FileIdentity, str]]) -> None:
-        """Remember contents; the longest unchanged go. Raises OSError where it can't be written."""
+        """Remember files' contents; the oldest are dropped. Raises OSError where writing fails."""
         files = self._read()
         for identity, content in contents:
             files.pop(_name(identity), None)

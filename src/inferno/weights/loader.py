@@ -53,15 +53,16 @@ def load_weights(
 ) -> None:
     """Replace the parameters of `model`, built on the meta device, by the checkpoint's tensors.
 
-    fused     what the model holds otherwise than the checkpoint: several tensors as one
-              parameter, or one laid out differently, or packed.
-    tied      name that the model doesn't have -> the parameter whose memory stands for it; the
-              checkpoint may hold either, or both if they are equal.
+    fused     the parameters that differ from the checkpoint's tensors: several tensors in one, or
+              one laid out differently, or packed.
+    tied      name that the model doesn't have -> the parameter used in its place; the checkpoint
+              may hold either, or both if they are equal.
     format_of  says in which format matrices are kept, for the device's kernels; None: all are
               plain tensors.
-    kept_bytes  what the weights take once they are packed; None: what they took before.
+    kept_bytes  bytes of the weights once packed; None: as many as before.
     is_invariant  whether a row's products must have the same bits beside any number of others.
-    progress  is told the bytes filled so far and in all, after every piece of a few megabytes.
+    progress  is called with the bytes filled so far and in all, after every piece of a few
+              megabytes.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.

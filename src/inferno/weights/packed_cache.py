@@ -1,8 +1,8 @@
-"""Packed weights in a file of our own, so that a second start need not pack them.
+"""Keep packed weights in a file of our own, so that a second start need not pack them.
 
-A file is one line of JSON, filled up with blanks to a multiple of 64 bytes, then the tensors,
-each at a multiple of 64. It is found by the content of the weights and all else that shaped it, and
-its checksums are compared before anything of it is used: what is damaged is packed anew.
+A file is one line of JSON, filled up with blanks to a multiple of 64 bytes, then the tensors, each
+at a multiple of 64. A file is found by the content of the weights and by all that decides how they
+are packed. Its checksums are compared before it is used: damaged weights are packed anew.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def folder() -> Path:
 class PackedCache:
     """The packed weights of a checkpoint, found by its content and by how it is packed.
 
-    The content is known of files that have not changed since they were last read; of others it is
-    hashed while they are read to be packed, or first, where packed weights may be those of a copy.
+    The content of files that have not changed since they were last read is known. Other files are
+    hashed while they are read to be packed, or before, where packed weights of a copy may exist.
     """
 
     @classmethod
@@ -94,9 +94,9 @@ class PackedCache:
         self._num_bytes = sum(info.stop - info.start for info in checkpoint.tensors.values())
 
     def load(self, model: nn.Module, progress: Progress | None = None) -> bool:
-        """Fill the model from what was packed before; False if there is none.
+        """Fill the model with weights packed before; return False if there are none.
 
-        progress    is told the bytes that were read so far, and that there are.
+        progress    is called with the bytes read so far, and in all.
 
         A file that is damaged, or that describes another model, is removed.
         """
@@ -111,7 +111,7 @@ class PackedCache:
         return False
 
     def save(self, model: nn.Module, progress: Progress | None = None) -> None:
-        """Keep the model's weights, packed. What keeps it from that is only logged.
+        """Keep the model's packed weights; if that fails, only log why.
 
         progress    is called between pieces; to it all bytes are loaded by now.
         """

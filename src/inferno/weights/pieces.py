@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint that a parameter is made of, and where each lies in it."""
+"""Say which tensors of a checkpoint a parameter is made of, and where each lies in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory through which weights pass from files to where they are computed with."""
+"""Lend memory through which weights pass from files to their device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Staging:
         self._bytes = torch.empty(0, dtype=torch.uint8)
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Return a tensor on the CPU that holds anything, valid until the next one is taken."""
+        """Return an unfilled tensor on the CPU, valid until the next one is taken."""
         num_bytes = math.prod(shape) * dtype.itemsize
         if num_bytes > len(self._bytes):
             self._bytes = torch.empty(max(num_bytes, CHUNK_BYTES), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""TensorInfo: where a tensor lies in a checkpoint's files, and how."""
+"""Define TensorInfo: where a tensor lies in a checkpoint's files, and in which form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inferno.gguf.tensor_types import TensorType
 class RowCoding:
     """The way in which GGUF holds the rows of a tensor whose values can't be read as they lie.
 
-    type       of its blocks.
+    type       the type of its blocks.
     head_rows  rows of a head, where they lie as rotary pairs: 0, D/2, 1, D/2 + 1; else 1.
     """
 
@@ -24,7 +24,7 @@ class RowCoding:
 
 @dataclass(frozen=True, slots=True)
 class BlockScales:
-    """The scales of a weight in FP8, each of which a block of rows by inputs shares.
+    """The scales of a weight in FP8, one for each block of rows by inputs.
 
     info    of the tensor that holds them, in the order of blocks.
     shape   blocks along rows, and along inputs.
@@ -42,8 +42,8 @@ class TensorInfo:
 
     dtype   the format's own name (such as "F8_E4M3") where inferno can't read the type; of rows
             that are coded or scaled, the type of their values.
-    coding  of its rows; None: they are values, one after the other.
-    scales  of its values, which are FP8's elements then.
+    coding  the coding of rows; None: rows are values, one after the other.
+    scales  the scales of values, which are FP8's elements then; else None.
     """
 
     name: str
@@ -57,5 +57,5 @@ class TensorInfo:
 
     @property
     def is_coded(self) -> bool:
-        """Return whether its bytes are not its values."""
+        """Return whether the tensor's bytes are not its values."""
         return self.coding is not None or self.scales is not None

@@ -22,7 +22,7 @@ _WAITING = Line("\x1b[2m…\x1b[0m", 1)
 
 
 class AnswerView:
-    """An answer on a terminal: feed it the pieces, then finish it; `write` gets the output."""
+    """An answer on a terminal: call `feed` with pieces, then `finish`; `write` gets the output."""
 
     def __init__(self, write: Callable[[str], None], size: Callable[[], os.terminal_size]) -> None:
         self._write = write
@@ -102,12 +102,12 @@ class CallView:
         self._live.draw([_line(f"call {call.name}", style=_BOLD)], [_WAITING])
 
     def finish(self) -> None:
-        """Print the arguments, as no more of them come."""
+        """Print the arguments, which are whole now."""
         self._live.draw([_line(f"  {line}") for line in argument_lines(self.arguments)], [])
 
 
 class MarkdownStream:
-    """Markdown, drawn piece by piece: feed it pieces, then finish it; `write` gets the output.
+    """Markdown, drawn piece by piece: call `feed`, then `finish`; `write` gets the output.
 
     size    asks for the terminal's size, which may change meanwhile.
     """
@@ -130,7 +130,7 @@ class MarkdownStream:
             self._next_drawing = start + max(_MIN_SECONDS, took / _MOST_SHARE)
 
     def finish(self) -> None:
-        """Print what is left for good, as no more text comes."""
+        """Print the rest of the text, which is whole now."""
         self._draw(len(self._text))
 
     def _draw(self, num_finished: int) -> None:
@@ -159,9 +159,9 @@ class LiveLines:
         self._shown: list[Line] = []  # the cursor stands behind the last of them
 
     def draw(self, final: Sequence[Line], live: Sequence[Line]) -> None:
-        """Put `final` in the place of what is live now, for good, and `live` below it.
+        """Replace the live lines by `final`, for good, and draw `live` below.
 
-        Of live lines that the screen can't hold only the last are shown.
+        If the screen can't hold all live lines, only the last are shown.
         """
         columns, rows = self._size()
         shown = list(live[-max(1, rows - 1) :])

@@ -1,4 +1,4 @@
-"""One conversation with a model: what was said, and what it cost."""
+"""Keep one conversation with a model: its turns, and their costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CalledTools:
     results: Sequence[str]
 
     def messages(self, dialect: Dialect) -> list[dict[str, Any]]:
-        """Return the messages that the model's chat template takes for it."""
+        """Return the calls and results as messages for the model's chat template."""
         said = assistant_message(self.answer, dialect)
         answered = zip(said["tool_calls"], self.results, strict=True)
         return [
@@ -47,9 +47,9 @@ class CalledTools:
 class Turn:
     """A question and its answer; `completion` is missing where the answer was stopped.
 
-    called      what came before the answer: calls of tools, with their results.
+    called      calls of tools before the answer, with their results.
 
-    All else is of what the model wrote last: the answer, or calls that wait for results.
+    All other fields are of what the model wrote last: the answer, or calls that wait for results.
     """
 
     question: str
@@ -69,7 +69,7 @@ class Turn:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls that wait for results; what was cut off in the midst calls nothing."""
+        """Return the calls that wait for results; an answer that was cut off has none."""
         done = self.completion
         if done is None or done.finish_reason is not FinishReason.STOP:
             return ()
@@ -170,9 +170,9 @@ class Session:
         return self._answer(Turn(question))
 
     def go_on(self, results: Sequence[str]) -> Generator[Chunk, None, None]:
-        """Yield what the model says to the results of the last turn's calls; see `ask`.
+        """Yield the model's answer to the results of the last turn's calls; see `ask`.
 
-        Where it says nothing, the turn is no part of the conversation.
+        If the model says nothing, the turn is dropped.
         """
         turn = self.turns.pop()
         self._unanswered = turn.question

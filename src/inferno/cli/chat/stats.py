@@ -14,7 +14,7 @@ def summary(session: Session, turn: Turn) -> str:
 
 
 def notice(session: Session, turn: Turn) -> str | None:
-    """Return why an answer ended before its end, and what to do; None where it didn't."""
+    """Return why an answer was cut off, and what to do; None if it wasn't."""
     if turn.completion is None:
         return "stopped; /retry asks again"
     if turn.completion.finish_reason is not FinishReason.LENGTH:
@@ -33,7 +33,7 @@ def notice(session: Session, turn: Turn) -> str | None:
 
 
 def trim_notice(session: Session) -> str | None:
-    """Tell of the turns that the last message dropped by itself; None where there were none."""
+    """Return a notice of the turns that were dropped for the last message; None if none was."""
     num = session.num_trimmed
     if not num:
         return None

@@ -1,7 +1,7 @@
-"""A plan becomes device tensors: what a forward pass reads goes to the device here.
+"""Turn a plan into device tensors: what a forward pass reads goes to the device here.
 
-Small steps, and full ones where they are recorded, are written into the same memory each time, so
-that a recorded forward pass finds every new batch where it found the one that it was recorded with.
+Small steps, and full ones where they are recorded, are written into the same memory each time. So a
+recorded forward pass finds every batch where the batch lay that it was recorded with.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class PlacedSequence(Protocol):
-    """A sequence's tokens but for those that are proposed, and where keys and values lie."""
+    """A sequence's tokens without those that are proposed, and where its keys and values lie."""
 
     @property
     def token_ids(self) -> Sequence[int]: ...
@@ -33,7 +33,7 @@ class PlacedSequence(Protocol):
 
 
 class Batcher:
-    """Builds the batch of each step for one device.
+    """The builder of each step's batch for one device.
 
     full_step   a step of so many tokens is recorded too: it is what long prompts are cut into. Then
                 max_num_seqs is how many requests it may have.
@@ -69,8 +69,9 @@ class Batcher:
     ) -> Batch:
         """Return the step's tokens, positions, lengths and block tables as tensors.
 
-        sequences    of the chunks.
-        wanted_rows  whose hidden states are asked for; steps in fixed places compute those of all.
+        sequences    what is known of each chunk's sequence, in the chunks' order.
+        wanted_rows  the rows whose hidden states are asked for; steps in fixed places compute the
+                     states of all rows.
         """
         rows = None
         num_tokens = sum(chunk.num_tokens for chunk in chunks)

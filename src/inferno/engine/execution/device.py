@@ -1,4 +1,4 @@
-"""Device and dtype: names become torch's objects, or a clear refusal."""
+"""Find devices and dtypes by name, or refuse them clearly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DTYPES = {
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of that name; DeviceUnavailable says what to do where it isn't there."""
+    """Return the device of that name; DeviceUnavailable says what to do if there is none."""
     device = torch.device(name)
     if device.type == "cuda":
         return find_gpu(name)
@@ -40,7 +40,7 @@ def find_device(name: str) -> torch.device:
 def choose_kv_dtype(
     options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> torch.dtype:
-    """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
+    """Return the type of keys and values; `auto` is the one computed with, 16 bits if quantized."""
     name = choices.choose_kv_dtype(
         options.kv_dtype,
         str(dtype).removeprefix("torch."),
@@ -62,14 +62,14 @@ def choose_kv_dtype(
 
 
 def choose_attention(options: EngineOptions) -> AttentionKind:
-    """Return the algorithm of attention; where it is AUTO, the device's backend chooses."""
+    """Return the algorithm of attention; AUTO leaves the choice to the device's backend."""
     return AttentionKind.INVARIANT if options.batch_invariant else AttentionKind(options.attention)
 
 
 def check_invariance(
     options: EngineOptions, device: torch.device, dtype: torch.dtype, config: DecoderConfig
 ) -> None:
-    """Raise InvalidRequest where tokens can't have the same bits in any batch, as asked."""
+    """Raise InvalidRequest if tokens were to have the same bits in any batch, and can't have."""
     if not options.batch_invariant:
         return
     reason = ops.why_not_invariant(
@@ -89,7 +89,7 @@ def check_invariance(
 
 
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
-    """Return the dtype of that name; `auto` is the checkpoint's where the device computes in it."""
+    """Return the dtype of that name; `auto` is the checkpoint's, if the device computes in it."""
     return _DTYPES[
         choices.choose_dtype(
             name, hf_config, is_cpu=device.type == "cpu", has_bfloat16=has_bfloat16()

@@ -1,4 +1,4 @@
-"""Define who runs the engine's steps: in this process, in another, or on many devices."""
+"""The protocols of who runs the engine's steps: in this process, in another, or on many devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inferno.engine.step_plan import StepPlan, StepResult
 
 
 class LaunchedStep(Protocol):
-    """A step whose forward pass was begun."""
+    """A step whose forward pass has begun."""
 
     @property
     def is_free(self) -> bool:
@@ -21,24 +21,24 @@ class LaunchedStep(Protocol):
         ...
 
     def sample(self, masks: Mapping[MaskKey, Mask]) -> None:
-        """Begin to choose tokens; rows without a mask may be any token. Called once."""
+        """Begin to choose tokens; a row without a mask may get any token. Call it once."""
 
     def redraw(self, masks: Mapping[MaskKey, Mask]) -> None:
         """Choose the tokens of some chunks again, with the same random numbers.
 
-        masks   of all rows of these chunks. Only before the next step is launched.
+        masks   of all rows of the chunks to redraw. Call this before the next step is launched.
         """
 
     def result(self) -> Sequence[StepResult]:
-        """Wait for the step's end and return a result per chunk of its plan; after `sample`."""
+        """Wait for the step's end; return a result per chunk. Call `sample` before."""
         ...
 
 
 class Executor(Protocol):
-    """Runs steps in the order of their plans; of sequences it knows what plans have told it.
+    """A runner of steps in the order of their plans; from plans alone it knows of sequences.
 
-    What it draws it appends to its own record of a sequence, so that the next step can begin
-    before anybody has read the tokens of this one.
+    It appends the tokens that it draws to its own record of a sequence, so that the next step can
+    begin before anybody has read the tokens of this one.
     """
 
     @property
@@ -48,31 +48,31 @@ class Executor(Protocol):
 
     @property
     def footprint(self) -> Footprint:
-        """Return the device, and the memory that model and cache take there."""
+        """Return the device, and how much memory the model and the cache take there."""
         ...
 
     def launch(self, plan: StepPlan) -> LaunchedStep:
         """Begin the forward pass of a plan with chunks.
 
-        The step before it was sampled, or failed; then the plan is of another epoch.
+        The step before must have been sampled, or have failed; then the plan has a new epoch.
         """
         ...
 
     def widen_tables(self, num_tokens: int) -> None:
-        """Have tables reach so many tokens at least from now on, as those of long requests do.
+        """Have block tables reach at least so many tokens, as in long requests.
 
-        Then steps of short ones are recorded as those of long ones will be; 0 ends it.
+        Then steps of short requests are recorded as long requests will need them; 0 ends this.
         """
 
     def release_memory(self) -> None:
-        """Let the system have memory that only steps need, between two of them.
+        """Give memory that only steps need back to the system; call it between two steps.
 
         All sequences are forgotten: the next plan must have another epoch.
         """
 
     def capture_logits(self, request_id: str, positions: Iterable[int]) -> None:
-        """Keep the logits of these positions of a request that is about to be added."""
+        """Keep the logits at the given positions of a request that is about to be added."""
 
     def take_logits(self, request_id: str) -> list[Tensor]:
-        """Return the kept logits [V], float32 on the CPU, in the order of the positions asked."""
+        """Return the kept logits [V], float32 on the CPU, in the order asked for."""
         ...

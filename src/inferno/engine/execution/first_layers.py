@@ -1,8 +1,8 @@
-"""A model's first layers, run ahead of a step for tokens that it is going to compute.
+"""Run a model's first layers ahead of a step, for tokens that the step is going to compute.
 
-Keys and values go to the cache as in any pass, and what the layers leave of each token is kept. If
-the step is to compute those tokens then, it runs the other layers only. A token has the same bits
-in any batch, so nobody can tell; where the plan says otherwise, all layers run as ever.
+Keys and values go to the cache as in any pass, and each token's residual stream is kept. If the
+step then computes exactly those tokens, it runs the other layers only; else it runs all layers. A
+token has the same bits in any batch, so the result is the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Kept:
 
 
 class FirstLayers:
-    """Runs the first layers of a model, and owns the residual streams that they leave to a step.
+    """The runner of a model's first layers; owns the residual streams that steps go on from.
 
     num_layers  how many; see `check_num_layers`.
     num_tokens  the most that a step computes.
@@ -51,22 +51,22 @@ class FirstLayers:
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory that streams take."""
+        """Return the memory that the residual streams take."""
         return self._streams_NE.nbytes
 
     def clear(self) -> None:
-        """Forget what was kept: the next step computes all."""
+        """Forget all residual streams: the next step runs all layers."""
         self._kept = {}
         self._num_rows = 0
 
     def forget(self, sequence_id: SequenceId) -> None:
-        """Forget what was kept of one sequence."""
+        """Forget the residual streams of one sequence."""
         self._kept.pop(sequence_id, None)
 
     def run(self, chunks: Sequence[ScheduledChunk], sequences: Sequence[PlacedSequence]) -> Tensor:
-        """Compute tokens that follow those computed or run before, and keep what is left of them.
+        """Run the first layers on the tokens that come next, and keep the residual streams.
 
-        Returns their residual streams [T, E], which last until the next pass.
+        Returns the streams [T, E], which last until the next pass.
         """
         num_tokens = sum(chunk.num_tokens for chunk in chunks)
         first, end = self._num_rows, self._num_rows + num_tokens
@@ -85,15 +85,17 @@ class FirstLayers:
         return streams_TE
 
     def early_logits(self, streams_TE: Tensor, rows: Sequence[int]) -> Tensor:
-        """Return float32 logits [N, V] of rows of streams, as if no other layers followed."""
+        """Return float32 logits [N, V] of rows of streams, as if no layer followed."""
         return self._runner.early_logits(streams_TE, rows)
 
     def take(
         self, chunks: Sequence[ScheduledChunk], sequences: Sequence[PlacedSequence]
     ) -> tuple[Tensor | None, range | None]:
-        """Return what a step is to run: see `Runner.forward`. All that was kept is forgotten.
+        """Return the streams and layers to run a step with, and forget all that was kept.
 
-        The streams lie where they do until the next call of `run`.
+        See `Runner.forward`.
+
+        The returned streams stay where they lie until the next call of `run`.
         """
         try:
             streams_TE = self._gather(chunks, sequences) if self._kept else None
@@ -144,7 +146,7 @@ class FirstLayers:
 
 
 def check_num_layers(num_layers: int, *, of: int) -> None:
-    """Raise InvalidRequest if so many first layers of a model can't propose what all will say."""
+    """Raise InvalidRequest if the first so many layers of a model can't propose tokens for it."""
     if of < 2:
         raise InvalidRequest(
             f"early layers can't propose anything: the model has {of} layer, and proposals need "

@@ -16,9 +16,9 @@ from inferno.ops import LayerKV
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Device, and dtypes by name; bytes of the weights and of the whole KV cache.
+    """The device and dtypes of a loaded model by name, and the bytes of weights and KV cache.
 
-    head_size   of its keys and values.
+    head_size   of the model's keys and values.
     """
 
     device: str
@@ -30,7 +30,7 @@ class Footprint:
 
 
 def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
-    """Return the footprint of a model and its cache; storage that tensors share counts once."""
+    """Return the footprint of a model and its cache; storage of several tensors counts once."""
     parameters = list(model.parameters())
     packed = sum(weight.num_bytes for _, weight in packed_weights(model))
     return Footprint(
@@ -44,7 +44,7 @@ def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return what options call a dtype, such as bfloat16."""
+    """Return the name that options have for a dtype, such as bfloat16."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -1,7 +1,7 @@
 """NVIDIA's GPUs: which can be used, what memory they have, and whether one was lost.
 
-What can't be used is refused in one line, before anything is loaded, and never replaced by another
-device: a model that runs on the CPU by surprise is a hundred times slower.
+A GPU that can't be used is refused in one line, before anything is loaded. It is never replaced by
+another device: a model that runs on the CPU by surprise is a hundred times slower.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OF_CUDA = re.compile(r"\bCUDA\b|\bcu(?:BLAS|DNN)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """The bytes of a GPU's memory: all, those that are free, and those that this process has."""
+    """The bytes of a GPU's memory: all, the free ones, and those that this process holds."""
 
     total: int
     free: int
@@ -51,12 +51,12 @@ class GpuMemory:
 
     @property
     def others(self) -> int:
-        """Return what other processes have, about: nobody tells how much CUDA's own part is."""
+        """Return about how many bytes other processes hold; CUDA's own part isn't known."""
         return max(0, self.total - self.free - self.own)
 
 
 def find_gpu(name: str) -> torch.device:
-    """Return the GPU of that name, such as cuda:1; DeviceUnavailable says why it can't be used."""
+    """Return the GPU of that name, such as cuda:1; DeviceUnavailable says why there is none."""
     index = torch.device(name).index or 0
     problem = why_no_cuda() or _why_not_that(index) or _why_not_this_chip(index) or why_no_kernels()
     if problem is not None:
@@ -89,7 +89,7 @@ def why_no_cuda() -> str | None:
 
 
 def why_no_kernels() -> str | None:
-    """Return why kernels can't be compiled for a GPU, and what to do; None where they can."""
+    """Return why kernels can't be compiled for a GPU, and what to do; None where it works."""
     if not has_triton():
         return "Triton, which compiles its kernels, is not installed: pip install triton"
     folder = triton_folder()
@@ -119,10 +119,10 @@ def gpu_memory(device: torch.device) -> GpuMemory:
 
 
 class OnGpu:
-    """A context for kernels that also makes one of several GPUs the one that they are launched on.
+    """A kernel context that also selects the GPU on which the thread launches its kernels.
 
-    Kernels in Triton, streams and graphs go to the GPU that is in force in a thread, wherever
-    their tensors lie.
+    Kernels in Triton, streams and graphs go to the GPU that a thread has selected, wherever their
+    tensors lie.
     """
 
     def __init__(self, device: torch.device, inner: KernelContext) -> None:
@@ -146,7 +146,7 @@ class OnGpu:
         torch.cuda.set_device(self._before.pop())
 
     def release_memory(self) -> None:
-        """Let the system have free memory of the host; a GPU's is the engine's own by its share."""
+        """Give free memory of the host back to the system; a GPU's memory stays with the engine."""
         self._inner.release_memory()
 
 
@@ -172,7 +172,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def peak_of(device: torch.device, function: Callable[[], object]) -> int:
-    """Return how much more memory a GPU had reserved at most while a function ran."""
+    """Return by how much the memory that a GPU had reserved grew at most while a function ran."""
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved(device)
@@ -183,7 +183,7 @@ def peak_of(device: torch.device, function: Callable[[], object]) -> int:
 
 
 def is_device_lost(problem: BaseException | None) -> bool:
-    """Return whether a GPU failed so that this process can't use it any more.
+    """Return whether an error means that this process can't use its GPU any more.
 
     After such an error CUDA gives the same error to each call, until the process ends.
     """
@@ -197,7 +197,7 @@ def is_device_lost(problem: BaseException | None) -> bool:
 
 
 def free_after(problem: BaseException) -> None:
-    """Free the memory that a failed step has left: frames of its error keep tensors alive."""
+    """Free the memory that a failed step has left: the frames of its error keep tensors alive."""
     traceback.clear_frames(problem.__traceback__)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

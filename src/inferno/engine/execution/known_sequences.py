@@ -1,4 +1,4 @@
-"""The sequences that an executor knows: what plans have said of them, and nothing else."""
+"""The sequences that an executor knows: what plans have said of each, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from inferno.requests import SamplingParams
 
 @dataclass(slots=True, eq=False)
 class KnownSequence:
-    """An executor's own record of a sequence, to which it appends what it draws.
+    """An executor's own record of a sequence, to which it appends the tokens that it draws.
 
     The fields are those of NewSequence; num_left is that of ScheduledChunk. Of token_ids, plans
-    have told the first num_told; the executor drew the others itself. The token after all of them
-    is row pending_row of what the step in flight draws, if nobody has read that yet.
+    have told the first num_told; the executor drew the others itself. If the step in flight draws a
+    token of the sequence that nobody has read yet, it is row pending_row of that draw.
     """
 
     sequence_id: SequenceId
@@ -31,7 +31,7 @@ class KnownSequence:
 
 
 class KnownSequences:
-    """Owns the records, from the plan in which a sequence is new to the one in which it is gone."""
+    """The owner of the records of sequences, from the plan that adds one to that which drops it."""
 
     def __init__(self) -> None:
         self._epoch = 0
@@ -39,7 +39,7 @@ class KnownSequences:
 
     @property
     def ids(self) -> tuple[SequenceId, ...]:
-        """The sequences that are known."""
+        """Return the ids of all known sequences."""
         return tuple(self._known)
 
     def clear(self) -> None:
@@ -47,11 +47,11 @@ class KnownSequences:
         self._known.clear()
 
     def gone(self, plan: StepPlan) -> tuple[SequenceId, ...]:
-        """Return the sequences that `follow` will forget, so that others can do so before."""
+        """Return the sequences that `follow` will forget, so that others can forget them before."""
         return plan.gone if plan.epoch == self._epoch else self.ids
 
     def follow(self, plan: StepPlan) -> list[KnownSequence]:
-        """Forget, add and extend sequences as a plan says; return that of each of its chunks."""
+        """Forget, add and extend sequences as a plan says; return one for each chunk."""
         known = self._known
         for sequence_id in self.gone(plan):
             del known[sequence_id]

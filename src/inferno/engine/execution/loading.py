@@ -1,4 +1,4 @@
-"""A model with its weights on a device, laid out as that device's kernels want them."""
+"""Load a model with its weights onto a device, laid out as that device's kernels read them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load_model(
     dtype: torch.dtype,
     progress: Progress | None,
 ) -> CausalLM:
-    """Load the model of a folder; its options must be checked against the device already.
+    """Load the model of a folder; its options must have been checked against the device before.
 
     Raises ModelError, NotEnoughMemory, and InvalidRequest where the device can't quantize.
     """

@@ -49,7 +49,7 @@ class _Hidden:
 
 
 class Ahead(NamedTuple):
-    """The parts that serve a device which computes on its own: see their files."""
+    """The parts for a device that computes on its own: see `StaticBatcher`, `DeviceDraws`."""
 
     batcher: StaticBatcher
     draws: DeviceDraws
@@ -59,10 +59,10 @@ class Ahead(NamedTuple):
 class LocalStep:
     """A step of a LocalExecutor between its forward pass and its results.
 
-    free        its rows of logits, where the device can draw them all by itself; and inputs of
-                that draw.
-    drawn       what the device draws of them, on its way.
-    processed   the rows of logits that were made for it, for those that are drawn again.
+    free        the step's rows of logits, where the device can draw them all by itself; inputs:
+                what that draw reads.
+    drawn       the tokens that the device draws from these rows, on their way to the host.
+    processed   the step's rows of processed logits, which are kept for rows that are drawn again.
     """
 
     executor: LocalExecutor
@@ -101,11 +101,13 @@ class LocalStep:
 
 
 class LocalExecutor:
-    """Owns known sequences, batcher, runner and sampler of one device, and their kernels' memory.
+    """The executor of one device in this process; owns batcher, runner, sampler and records.
 
-    first_layers    those that a proposer runs ahead of steps; the executor runs the others then.
-    host_cache      where plans have blocks copied to; None where none has.
-    ahead   what serves a device that computes on its own, in the batcher's place.
+    first_layers    the layers that a proposer runs ahead of steps; the executor then runs the other
+                    layers.
+    host_cache      the host memory to which plans copy blocks; None where no plan does.
+    ahead   the parts that take the batcher's place for a device that computes while the host goes
+            on.
     depth   see Executor. Without `ahead` a step is computed when it is launched and sampled, so
             more than 0 gains nothing then; it is for tests of what a device does.
     """
@@ -233,7 +235,7 @@ class LocalExecutor:
 
     @torch.inference_mode()
     def draw(self, step: LocalStep) -> Drawn:
-        """Begin to choose the tokens of a step, each of which the device can choose by itself."""
+        """Begin to choose the tokens of a step whose rows the device can all draw by itself."""
         free, inputs, ahead = step.free, step.inputs, self._ahead
         if free is None or not free.positions:
             return Drawn(None, ())
@@ -252,7 +254,7 @@ class LocalExecutor:
 
     @torch.inference_mode()
     def sample(self, step: LocalStep, masks: Mapping[MaskKey, Mask]) -> list[StepResult]:
-        """Choose the tokens of a step, and append them to what is known of its sequences."""
+        """Choose the tokens of a step, and append them to the records of its sequences."""
         with self._kernels:
             tokens = self._choose(step, masks)
             results = []
@@ -274,7 +276,7 @@ class LocalExecutor:
     def redraw(
         self, step: LocalStep, results: Sequence[StepResult], masks: Mapping[MaskKey, Mask]
     ) -> list[StepResult]:
-        """Choose the tokens of the chunks again that these masks are of; return all results."""
+        """Choose tokens again for the chunks named in `masks`; return the results of all."""
         redrawn = {sequence_id for sequence_id, _ in masks}
         places = [i for i, chunk in enumerate(step.chunks) if chunk.sequence_id in redrawn]
         for i in places:

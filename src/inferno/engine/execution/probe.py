@@ -1,7 +1,7 @@
 """Print what PyTorch and the engine find on this machine, as JSON.
 
-`inferno doctor` runs it as a process of its own: a broken PyTorch, or a driver that hangs, ends
-the probe and not the report.
+`inferno doctor` runs this module as a process of its own: a broken PyTorch, or a driver that hangs,
+ends the probe and not the report.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from inferno.weights.memory import available_bytes
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device by the name that --device takes; `error` where it did not answer.
+    """A device by the name that --device takes; `error` says why it did not answer, if so.
 
-    bandwidth   bytes a second that a GPU copies within its memory, if that was measured.
+    bandwidth   bytes a second that a GPU copies within its memory; None if not measured.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Device:
 
 
 def probe(*, measures: bool = False) -> dict[str, object]:
-    """Collect all that is found, in values that JSON has.
+    """Collect what PyTorch and the engine find on this machine, in values that JSON has.
 
     measures    whether GPUs are to copy something, which takes a second and two GB of each.
     """
@@ -65,7 +65,7 @@ def probe(*, measures: bool = False) -> dict[str, object]:
 
 
 def serving(kind: str) -> dict[str, str]:
-    """Return the backend that computes each op on devices of that kind, by name."""
+    """Return, for each op, the name of the backend that computes it on devices of that kind."""
     backend = ops.BACKENDS[kind]
     found = {}
     for op in ops.FORWARD_OPS:

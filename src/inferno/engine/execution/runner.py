@@ -1,4 +1,4 @@
-"""Forward passes over a model and its cache: small and full ones recorded once and replayed."""
+"""Run forward passes over a model and its cache; small and full ones are recorded and replayed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _Shape = tuple[int, int, int | None, range | None]
 
 
 class Runner:
-    """One model on one device.
+    """A model on one device, and its KV cache.
 
-    graph_capture   with one, a batch in fixed places is run by replaying the graph of the
-                    first batch of such shapes in the same layers.
+    graph_capture   records graphs: a batch in fixed places is then run by replaying the graph of
+                    the first batch with the same shapes and layers.
     prefault_bytes  how much of the cache is made ready for its first writers, in the background.
     """
 
@@ -55,12 +55,12 @@ class Runner:
     def forward(
         self, batch: Batch, layers: range | None = None, stream_TE: Tensor | None = None
     ) -> Tensor:
-        """Return hidden states, [T, E] or [N, E] of batch.rows_N; keys and values go to the cache.
+        """Run a batch, and return hidden states [T, E], or [N, E] of the rows in batch.rows_N.
 
-        They last until the next call.
+        Keys and values go to the cache. The returned states last until the next call.
 
-        layers      which to run, one after the other; None: all. Where others follow, the residual
-                    streams of all tokens are returned, [T, E].
+        layers      a run of layers; None: all. If further layers follow the last of them, the
+                    residual streams [T, E] of all tokens are returned.
         stream_TE   what the layers before these returned; for a batch in fixed places, in the same
                     memory each time.
         """
@@ -76,12 +76,12 @@ class Runner:
         return self._model.logits(_chosen(hidden_TE, rows))
 
     def logits_at(self, hidden_TE: Tensor, rows_N: Tensor | None, num_rows: int) -> Tensor:
-        """Return float32 logits [N, V] of rows that the device knows; None: of the first ones."""
+        """Return float32 logits [N, V] of rows that lie on the device; None: of the first."""
         hidden_NE = hidden_TE[:num_rows] if rows_N is None else hidden_TE[rows_N]
         return self._model.logits(hidden_NE)
 
     def early_logits(self, stream_TE: Tensor, rows: Sequence[int]) -> Tensor:
-        """Return float32 logits [N, V] of the given residual streams, as if no layer followed."""
+        """Return float32 logits [N, V] of residual streams, as if no layer followed."""
         return self._model.early_logits(_chosen(stream_TE, rows))
 
     def new_streams(self, num_rows: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""A check that a device computes what models are made of, before one is run on it.
+"""Check that a device computes the ops of a model, before the model is run on it.
 
-PyTorch has devices that lack some functions or types, Apple's Metal for one, and says so only when
-one is called. So each op that a model needs is computed once there, with tensors of a few numbers,
+Some of PyTorch's devices, such as Apple's Metal, lack functions or types, and tell only when one is
+called. So each op that a model needs is computed once on the device, with tensors of a few numbers,
 and compared with the reference on the CPU.
 """
 
@@ -32,7 +32,7 @@ _REFERENCE_DEVICE = torch.device("cpu")
 def check_ops(
     device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype, config: DecoderConfig
 ) -> None:
-    """Raise DeviceUnavailable, which names them, where the device can't compute a model's ops."""
+    """Raise DeviceUnavailable, with the ops' names, if a device can't compute a model's ops."""
     found = [
         f"{op} ({words})" for op, words in failing_ops(device, dtype, kv_dtype, config).items()
     ]
@@ -46,7 +46,7 @@ def check_ops(
 def failing_ops(
     device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype, config: DecoderConfig
 ) -> dict[str, str]:
-    """Return the ops of such a model that fail on a device, and how."""
+    """Return the ops of a model with this config that fail on a device, and how each fails."""
     try:
         here = _calls(ops.BACKENDS[device.type], _Inputs.make(device, dtype, kv_dtype, config))
     except _FAILURES as problem:  # it has no tensors of that type

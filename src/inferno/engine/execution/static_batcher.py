@@ -1,11 +1,12 @@
-"""A plan becomes a batch in memory that stays where it is, for devices that compute on their own.
+"""Turn a plan into a batch in memory that stays where it is, for devices that compute on their own.
 
 All that a step reads is written side by side into one buffer of the host and copied to the device
-at once, in front of the step. Steps that a captured graph may run are padded to one of a few sizes;
-the rest of the numbers are then those of requests without tokens, and of tokens in scratch block 0.
+at once, before the step. Steps that a captured graph may run are padded to one of a few sizes, with
+requests that have no tokens, and with tokens in scratch block 0.
 
-A step that goes on like the last one, each sequence with its next token, is recognised: only what
-has changed is worked out and sent, all sequences at once, and their tables lie on the device still.
+A step that continues the last one, each sequence with its next token, is recognised: the block
+tables are still on the device, and only what has changed is computed and sent, for all sequences at
+once.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class _Layout:
 class DrawInputs:
     """The device's memory of what the draw of a step reads.
 
-    rows_N      the rows of hidden states that are sampled; None if they are the first N.
-    uniform_N   the random number of each, float64.
+    rows_N      the rows of hidden states that are sampled; None: the first N.
+    uniform_N   the random number of each row, float64.
     """
 
     rows_N: Tensor | None
@@ -169,7 +170,7 @@ class _Last:
 
 
 class StaticBatcher:
-    """Builds the batch of each step for one device, where it has built the ones before.
+    """The builder of each step's batch for one device that computes on its own.
 
     max_tokens, max_num_seqs    of a step.
     drawn_N     where the device puts the tokens that it draws; see Batch.
@@ -207,18 +208,18 @@ class StaticBatcher:
 
     @property
     def draw_inputs(self) -> DrawInputs:
-        """Return what the draw of the step that was built last reads."""
+        """Return what the draw reads of the step that was built last."""
         assert self._draw_inputs is not None, "a batch is built before it is sampled"
         return self._draw_inputs
 
     def widen_tables(self, num_tokens: int) -> None:
-        """Have tables of padded steps reach so many tokens at least, from now on."""
+        """Have the block tables of padded steps reach at least so many tokens from now on."""
         self._least_reach = max(_LEAST_REACH, num_tokens)
 
     def continues(
         self, chunks: Sequence[ScheduledChunk], sequences: Sequence[KnownSequence]
     ) -> bool:
-        """Return whether a step is the last one with each sequence's next token in its place."""
+        """Return whether a step is the last one, each sequence with its next token."""
         last = self._last
         if (
             last is None
@@ -301,13 +302,14 @@ class StaticBatcher:
         wanted_rows: Sequence[int],
         numbers: Floats | None = None,
     ) -> Batch:
-        """Return the step's batch on the device, where it is under way.
+        """Return the step's batch as tensors of the device, to which its numbers are being copied.
 
-        sequences    of the chunks.
-        wanted_rows  whose hidden states are asked for; padded steps compute those of all.
-        numbers      the random number of each of these rows, if they are drawn with some.
+        sequences    what is known of each chunk's sequence, in the chunks' order.
+        wanted_rows  the rows whose hidden states are asked for; padded steps compute the states of
+                     all rows.
+        numbers      the random number of each wanted row; None if the device draws none of them.
 
-        A token that is still to be drawn gets its place from the last draw, on the device.
+        A token that is still to be drawn is filled in on the device, from the last draw.
         """
         self._last = None
         num = len(chunks)
@@ -465,7 +467,7 @@ class StaticBatcher:
 
 
 def table_reaches(max_model_len: int) -> list[int]:
-    """Return how many tokens the tables of padded steps may reach, the fewest first."""
+    """Return the numbers of tokens that padded steps' block tables may reach, ascending."""
     reaches = []
     reach = _LEAST_REACH
     while reach < max_model_len:
@@ -475,7 +477,7 @@ def table_reaches(max_model_len: int) -> list[int]:
 
 
 def padded_size(num_tokens: int) -> int:
-    """Return the size that so many tokens are padded to; the largest where there is none."""
+    """Return the size that so many tokens are padded to; the largest size if they are more."""
     return next((size for size in PADDED_SIZES if size >= num_tokens), PADDED_SIZES[-1])
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's own number of threads, which an engine changes, and which its user wants back."""
+"""Borrow PyTorch's own number of threads, which an engine changes and its user wants back."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class BorrowedThreads:
-    """A loan of PyTorch's number of threads, taken before an engine is built; the last ends it."""
+    """A loan of PyTorch's number of threads; when the last loan ends, it is restored."""
 
     def __init__(self) -> None:
         _borrowed.begin()
         self._end = weakref.finalize(self, _borrowed.end)
 
     def give_back(self) -> None:
-        """Give the number back; a second time does nothing."""
+        """Give the number of threads back; a second call does nothing."""
         self._end()

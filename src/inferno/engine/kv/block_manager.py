@@ -1,4 +1,4 @@
-"""Keep where each sequence's keys and values lie, and which prefixes of it are cached.
+"""Keep where each sequence's keys and values lie, and which prefixes of sequences are cached.
 
 Layers with equal windows form a group. A sequence has one table per group, and all tables draw from
 one pool: a block belongs to one group at a time. Block 0 is scratch and never handed out.
@@ -28,13 +28,14 @@ SCRATCH = 0
 
 @dataclass(slots=True, eq=False)
 class BlockTables:
-    """One sequence's blocks; BlockManager writes it, others read.
+    """One sequence's blocks; BlockManager changes them, others only read.
 
     root            the parent of the first digest: sequences share blocks only if they share it.
     groups          per group: block ids by position // block_size, 0 where the window has left.
     num_left        per group: how many leading entries are 0.
     num_committed   leading blocks that are full, computed and offered to the cache.
-    digests         of leading full blocks, as far as anybody asked; they outlive a preemption.
+    digests         of leading full blocks, as far as anybody asked for them; a preemption keeps
+                    them.
     """
 
     root: bytes
@@ -45,15 +46,16 @@ class BlockTables:
 
     @property
     def num_held(self) -> int:
-        """Blocks held, over all groups."""
+        """Return the number of blocks held, over all groups."""
         return sum(map(len, self.groups)) - sum(self.num_left)
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Leading tokens whose keys and values are cached, and the tables that find them there.
+    """Leading tokens whose keys and values are cached, and the block tables that find them.
 
-    Entries are 0 where windows have left, and of a restored prefix where the cache has no block.
+    Entries of the tables are 0 where the window has moved on, and where the cache lacks a block of
+    a restored prefix.
     """
 
     num_tokens: int
@@ -88,22 +90,22 @@ class BlockManager:
         self._pack = struct.Struct(f"<{block_size}I").pack
 
     def reset(self) -> None:
-        """Forget who holds what, and what is cached; tables that were handed out are void."""
+        """Forget who holds which blocks, and what is cached; earlier tables are void."""
         self.pool.reset()
 
     @property
     def has_windows(self) -> bool:
-        """Return whether some layers leave tokens behind."""
+        """Return whether some layers see only a window of the last tokens."""
         return bool(self._windowed)
 
     @property
     def longest_window(self) -> int | None:
-        """The farthest that any layer sees; None where one sees everything."""
+        """Return how many tokens the farthest-seeing layer sees; None for all."""
         windows = [window for window in self._windows if window is not None]
         return max(windows) if len(windows) == len(self._windows) else None
 
     def new_root(self, salt: str) -> bytes:
-        """Return where the digests of a request start; all its sequences get the same one."""
+        """Return where a request's digests start, the same for all its sequences."""
         seed = salt if self._enable_prefix_cache else str(next(self._serials))
         return hashlib.sha256(seed.encode("utf-8", "surrogatepass")).digest()
 
@@ -120,7 +122,10 @@ class BlockManager:
         return -(-num_tokens // self.block_size)
 
     def num_peak_blocks(self, num_tokens: int, max_chunk: int) -> int:
-        """Count the blocks that these tokens hold at most, with at most max_chunk in a step."""
+        """Count the blocks that a sequence of num_tokens holds at most.
+
+        A step computes at most max_chunk of the tokens.
+        """
         return sum(self._peak(window, num_tokens, max_chunk) for window in self._windows)
 
     def _peak(self, window: int | None, num_tokens: int, max_chunk: int) -> int:
@@ -136,13 +141,13 @@ class BlockManager:
         return max(0, self.num_blocks(num_tokens) - num_entries) * len(self._windows)
 
     def num_in_use(self, prefix: Prefix) -> int:
-        """Count the prefix's blocks that somebody holds: sharing them takes none from the pool."""
+        """Count the prefix's blocks in use; sharing them takes none from the pool."""
         return sum(self.pool.is_in_use(block) for table in prefix.groups for block in table)
 
     # A sequence's life: share a prefix, then per step slide, allocate and commit; at last release
 
     def share(self, tables: BlockTables, prefix: Prefix) -> None:
-        """Start empty tables with a cached prefix. It must be fresh: eviction may undo it."""
+        """Start empty tables with a cached prefix, just found: later an eviction may undo it."""
         groups = range(len(self._windows))
         tables.num_left = tuple(self._num_left(group, prefix.num_tokens) for group in groups)
         for table, cached, num_left in zip(
@@ -157,7 +162,7 @@ class BlockManager:
     def restore(self, tables: BlockTables, prefix: Prefix) -> None:
         """Start empty tables with a prefix of which some blocks must be filled from elsewhere.
 
-        Those are taken from the pool, which must have as many.
+        The blocks to be filled are taken from the pool, which must have as many.
         """
         visible = self.visible_entries(prefix.num_tokens)
         for found, entries in zip(prefix.groups, visible, strict=True):
@@ -173,7 +178,7 @@ class BlockManager:
         tables.num_committed = 0
 
     def slide(self, tables: BlockTables, position: int) -> None:
-        """Give back what no token from `position` on can see."""
+        """Give back the blocks that no token from `position` on can see."""
         for group in self._windowed:
             table, before = tables.groups[group], tables.num_left[group]
             num_left = self._num_left(group, position)
@@ -186,13 +191,13 @@ class BlockManager:
             tables.num_left = (*others[:group], num_left, *others[group + 1 :])
 
     def allocate(self, tables: BlockTables, num_tokens: int) -> None:
-        """Make the tables reach that many tokens. Compare num_new_blocks with the pool first."""
+        """Make the tables reach so many tokens; the pool must have num_new_blocks."""
         for _ in range(len(tables.groups[0]), self.num_blocks(num_tokens)):
             for table in tables.groups:
                 table.append(self.pool.take())
 
     def trim(self, tables: BlockTables, num_tokens: int) -> bool:
-        """Give back the blocks that so many tokens don't reach; return whether there were any."""
+        """Give back blocks that so many tokens don't reach; return whether there were any."""
         num_blocks = self.num_blocks(num_tokens)
         if len(tables.groups[0]) <= num_blocks:
             return False
@@ -218,7 +223,7 @@ class BlockManager:
         tables.num_committed = num_full
 
     def release(self, tables: BlockTables) -> None:
-        """Give everything back, the tail first: a chain without its head would be of no use."""
+        """Give all blocks back, the last first: without its first a chain is of no use."""
         for column in reversed(list(zip(*tables.groups, strict=True))):
             for block in column:
                 if block != SCRATCH:
@@ -229,7 +234,7 @@ class BlockManager:
         tables.num_committed = 0
 
     def visible_entries(self, num_tokens: int) -> tuple[range, ...]:
-        """Return per group the entries of so many tokens that the tokens after them can see."""
+        """Return, per group, which table entries the tokens after so many can see."""
         num_blocks = self.num_blocks(num_tokens)
         return tuple(
             range(self._num_left(group, num_tokens), num_blocks)
@@ -252,9 +257,9 @@ class BlockManager:
         return Prefix(num_blocks * self.block_size, groups)
 
     def find_blocks(self, tables: BlockTables, token_ids: Sequence[int], num_tokens: int) -> Prefix:
-        """Return where the cache has blocks of these tokens that the tokens after them can see.
+        """Return the cached blocks of these tokens that the tokens after them can see.
 
-        Any of them may be missing.
+        A block that isn't cached is 0 in the result.
         """
         num_full = self.num_full_blocks(num_tokens)
         self._extend_digests(tables, token_ids, num_full)
@@ -300,9 +305,9 @@ class BlockManager:
     def full_digests(
         self, tables: BlockTables, token_ids: Sequence[int], num_blocks: int | None = None
     ) -> Sequence[bytes]:
-        """Return the digests of these tokens' full blocks in the cache: of the first, or of all.
+        """Return the digests of these tokens' full blocks, of the first ones or of all.
 
-        Empty where requests don't share the cache.
+        The list is empty where requests don't share the cache.
         """
         if not self._enable_prefix_cache:
             return ()

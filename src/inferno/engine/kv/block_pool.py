@@ -1,4 +1,4 @@
-"""One pool of blocks: which are free, how often each of the others is held, and what they cache."""
+"""A pool of blocks: which are free, how often each other one is held, and what it caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Key = tuple[int, bytes]  # group of layers, digest of all tokens up to the block
 
 
 class BlockPool:
-    """Blocks 1 to num_blocks; every operation takes constant time.
+    """A pool of the blocks 1 to num_blocks; every operation takes constant time.
 
     A block is free, or in use (held at least once), or idle: held by nobody, but cached, so that
     it can still be found. Idle blocks are evicted when no free one is left, the least recently
@@ -33,7 +33,7 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that `take` can give."""
+        """Return the number of blocks that `take` can give."""
         return len(self._free) + len(self._idle)
 
     @property
@@ -45,7 +45,7 @@ class BlockPool:
         return self._ref_counts[block] > 0
 
     def take(self) -> int:
-        """Take a block to write to, held once. Ask `num_available` first."""
+        """Take a block to write to, held once; `num_available` must not be 0."""
         block = self._free.popleft() if self._free else self._evict()
         self._ref_counts[block] = 1
         return block
@@ -59,14 +59,14 @@ class BlockPool:
         return block
 
     def hold(self, block: int) -> None:
-        """Hold a cached block once more; from now on it is only read."""
+        """Hold a cached block once more; from now on the block is only read."""
         assert block in self._keys, f"block {block} is not cached, so it can't be shared"
         if not self._ref_counts[block]:
             del self._idle[block]
         self._ref_counts[block] += 1
 
     def give_back(self, block: int) -> None:
-        """Hold a block once less; the last holder leaves it idle, or free if it isn't cached."""
+        """Hold a block once less; without holders it is idle, or free if not cached."""
         assert self._ref_counts[block] > 0, f"block {block} is given back more often than held"
         self._ref_counts[block] -= 1
         if self._ref_counts[block]:
@@ -77,11 +77,11 @@ class BlockPool:
             self._free.append(block)
 
     def find(self, key: Key) -> int | None:
-        """Return the block that is cached under this key."""
+        """Return the block that is cached under a key, or None."""
         return self._cached.get(key)
 
     def register(self, block: int, key: Key) -> None:
-        """Cache a block that is held, unless another one has its key."""
+        """Cache a block that is held under a key, unless another block has that key."""
         if key not in self._cached:
             self._cached[key] = block
             self._keys[block] = key

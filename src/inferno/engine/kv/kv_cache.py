@@ -1,4 +1,4 @@
-"""The KV cache's tensors: how layers share blocks, what a block costs, how many fit; host blocks.
+"""The KV cache's tensors: how layers share blocks, what a block costs, how many blocks fit.
 
 Layers with equal windows form a group with block tables of its own. All groups draw blocks from one
 pool, and layer i of every group lives in storage i, so a block belongs to one group at a time and
@@ -39,7 +39,7 @@ class KVLayout:
 
     @property
     def group_windows(self) -> tuple[int | None, ...]:
-        """Return each group's window, in the order in which layers first use it."""
+        """Return the window of each group of layers, in the order of their first layers."""
         return tuple(dict.fromkeys(spec.window for spec in self.specs))
 
     @property
@@ -48,14 +48,14 @@ class KVLayout:
         return self.block_size * sum(token_bytes(shape) for shape, _ in self.storages())
 
     def storages(self) -> tuple[tuple[KVSpec, int], ...]:
-        """Return the storages: a spec of its shape, and its number among those of that shape.
+        """Return the storages: for each its shape, and its number among those of that shape.
 
-        They are as many of a shape as the group has layers that has most of it.
+        Of each shape there are as many storages as the group with most layers of that shape has.
         """
         return tuple(dict.fromkeys(self.places()))
 
     def places(self) -> Iterator[tuple[KVSpec, int]]:
-        """Yield for each layer the storage that it lives in, as `storages` has it."""
+        """Yield, for each layer, the storage of `storages` in which it lies."""
         used: Counter[KVSpec] = Counter()
         for spec in self.specs:
             yield replace(spec, window=None), used[spec]
@@ -111,7 +111,7 @@ def bytes_to_prefault(
 ) -> int:
     """Return how much of the cache to make ready before it is used.
 
-    All of num_blocks, where so many were asked for and half of the memory is left for others;
+    That is all of it, where num_blocks was asked for and half of the memory is left for others;
     otherwise a gigabyte, or what the weights take, if that is less.
     """
     asked = (num_blocks + 1) * layout.block_bytes if num_blocks else 0  # and the scratch block
@@ -121,10 +121,10 @@ def bytes_to_prefault(
 
 
 class HostCache:
-    """Blocks of keys and values in host memory, and the copies between them and a device's cache.
+    """Blocks of keys and values in host memory, and the copies between them and a device.
 
-    A block is copied as the bytes of all storages, scales included, in whatever order these lie.
-    For a GPU the memory is pinned, and copies are made in the order of its stream: nobody waits.
+    A block is copied as the bytes of all storages, scales included. For a GPU the memory is pinned,
+    and copies are made in the order of its stream, so the host never waits.
     """
 
     def __init__(self, kv: Sequence[LayerKV], num_blocks: int) -> None:
@@ -149,7 +149,7 @@ class HostCache:
         ]
 
     def copy(self, copies: BlockCopies) -> None:
-        """Make a plan's copies: those to the host first."""
+        """Make a plan's copies, those to the host first."""
         for block, host, count in _runs(copies.out):
             for on_device, on_host in self._parts:
                 source = on_device[block : block + count]
@@ -160,9 +160,9 @@ class HostCache:
                 on_device[block : block + count].copy_(source, non_blocking=True)
 
     def measure_seconds_per_block(self) -> float:
-        """Return how long the copy of a block takes, there or back, where several go together.
+        """Return the seconds in which a block is copied, in either direction, among several.
 
-        Blocks of the device keep what they hold.
+        The device's blocks are unchanged afterwards.
         """
         count = min(_MEASURED_BLOCKS, self.num_blocks, len(self._parts[0][0]))
         out = tuple((block, block) for block in range(count))
@@ -181,7 +181,7 @@ class HostCache:
 
 
 def tensors_of(kv: Sequence[LayerKV]) -> list[Tensor]:
-    """Return the tensors of all storages, each once."""
+    """Return the tensors of all storages, each of them once."""
     tensors = (
         tensor
         for layer in kv

@@ -25,10 +25,11 @@ from inferno.engine.step_plan import BlockCopies
 
 @dataclass(slots=True, eq=False)
 class OffloadedTokens:
-    """The leading tokens of a sequence whose keys and values are kept; Offload writes it.
+    """The leading tokens of a sequence whose keys and values are kept in host memory.
 
     groups      per group of layers and entry that the next token sees: the host block.
-    back        host blocks to copy, and where to, once the sequence has blocks again.
+    back        the host blocks to copy back, and the blocks to copy them to, once the sequence has
+                blocks.
     """
 
     num_tokens: int
@@ -37,10 +38,10 @@ class OffloadedTokens:
 
 
 class Offload:
-    """The host's blocks: who keeps what in them, and the copies that are due.
+    """The manager of host blocks: what each of them keeps for whom, and which copies are due.
 
     num_host_blocks     0 where preempted sequences compute their tokens again.
-    seconds_per_block   of a copy, measured; 0 takes copying to be cheaper always.
+    seconds_per_block   of a copy, measured; with 0 copying always counts as cheaper.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Offload:
         self._taken_back: list[OffloadedTokens] = []  # by the plan that is being made
 
     def settle(self, copies: BlockCopies) -> None:
-        """Note that a plan with these copies is in flight no more."""
+        """Note that the plan with these copies is in flight no more."""
         if copies.out:
             self._unsettled.subtract(host for _, host in copies.out)
             self._unsettled = +self._unsettled
@@ -81,7 +82,7 @@ class Offload:
 
     @property
     def has_due(self) -> bool:
-        """Return whether the next plan copies blocks to the host, which nobody may write before."""
+        """Return whether the next plan must copy blocks out before they are written to."""
         return bool(self._due)
 
     # A sequence is preempted
@@ -89,11 +90,12 @@ class Offload:
     def save(
         self, tables: BlockTables, num_tokens: int, recompute_seconds: float | None
     ) -> OffloadedTokens | None:
-        """Keep so many leading tokens of tables that are about to be released.
+        """Keep the first so many tokens of block tables that are about to be released.
 
-        recompute_seconds   how long it would take to compute them again; None: nobody knows.
+        recompute_seconds   the time it would take to compute the tokens again; None if unknown.
 
-        Returns None where they are to be computed again, as that is cheaper or the host is full.
+        Returns None where the tokens are to be computed again, as that is cheaper or the host is
+        full.
         """
         visible = self._blocks.visible_entries(num_tokens)
         num_entries = sum(map(len, visible))
@@ -149,7 +151,7 @@ class Offload:
     def find(
         self, tables: BlockTables, token_ids: list[int], kept: OffloadedTokens, prefix: Prefix
     ) -> Prefix:
-        """Return what a sequence starts with: what is kept of it, or a cached prefix if longer."""
+        """Return the prefix with which a sequence starts: the kept one, or a longer cached one."""
         if prefix.num_tokens > kept.num_tokens:
             return prefix
         return self._blocks.find_blocks(tables, token_ids, kept.num_tokens)
@@ -159,7 +161,7 @@ class Offload:
     ) -> OffloadedTokens | None:
         """Start empty tables with a prefix that was just found.
 
-        Returns what its first step is to take back; None where everything is there.
+        Returns what the sequence's first step is to copy back; None where nothing is.
         """
         if kept is None or prefix.num_tokens != kept.num_tokens:
             self.release(kept)
@@ -175,16 +177,16 @@ class Offload:
         return kept
 
     def can_take_back(self, kept: OffloadedTokens) -> bool:
-        """Return whether no plan in flight is yet to copy what would be taken back."""
+        """Return whether no plan in flight still has blocks to copy that are to come back."""
         return not self._unsettled or not any(host in self._unsettled for host, _ in kept.back)
 
     def take_back(self, kept: OffloadedTokens) -> None:
-        """Have the plan that is being made copy all blocks back that its sequence lacks."""
+        """Have the plan being made copy back all blocks that a sequence lacks."""
         assert all(host in self._filled for host, _ in kept.back), "a host block holds nothing"
         self._taken_back.append(kept)
 
     def release(self, kept: OffloadedTokens | None) -> None:
-        """Free the host blocks of a sequence, but for those that others want too."""
+        """Free the host blocks of a sequence that no other sequence wants."""
         if kept is None:
             return
         for host in (host for group in kept.groups for host in group):
@@ -198,7 +200,7 @@ class Offload:
                 del self._by_key[self._keys.pop(host)]
 
     def copies(self) -> BlockCopies:
-        """Return the copies of a plan, which is sent now; they are due no more."""
+        """Return the copies of the plan that is sent now; afterwards they are due no more."""
         if not self._due and not self._taken_back:
             return BlockCopies()
         out = tuple((block, host) for host, block in self._due.items())

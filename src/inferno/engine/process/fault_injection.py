@@ -1,4 +1,4 @@
-"""Faults on purpose, for tests of what must survive them: INFERNO_FAULTS="step:hang@3"."""
+"""Cause faults on purpose, for tests of what must survive: INFERNO_FAULTS="step:hang@3"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAULT = re.compile(r"([a-z.]+):([a-z]+)(?:@([1-9][0-9]{0,8}))?")
 
 
 class Fault(Exception):
-    """Raised by a fault point that is told to fail."""
+    """An exception that a fault point raises when told to fail."""
 
 
 @dataclass(slots=True)
@@ -29,11 +29,11 @@ class _Order:
 
 
 class Faults:
-    """The faults that are to happen, each at some visit to some point.
+    """The faults that are to happen, each at some visit to a named point in the code.
 
     A fault is POINT:ACTION@TURN, or POINT:ACTION for every visit; faults are parted by semicolons.
     Actions are hang, exit (the process, at once), fail (an exception) and drop (what was to be
-    sent). With @TURN it happens once: not again in the engine that replaces the one it killed.
+    sent). With @TURN a fault happens once, and not again in an engine that replaces one it killed.
     """
 
     def __init__(self, text: str, *, num_starts: int = 0) -> None:
@@ -44,7 +44,7 @@ class Faults:
             _logger.warning("%s is set: this engine fails on purpose (%s)", VARIABLE, text)
 
     def visit(self, point: str) -> bool:
-        """Note that a point is reached; return whether what is to be done there must be dropped."""
+        """Note that a point is reached; return whether what is to be sent there must be dropped."""
         if not self._orders:
             return False
         self._visits[point] += 1

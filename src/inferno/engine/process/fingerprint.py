@@ -1,4 +1,4 @@
-"""A short name for what computes: it changes with the weights, the arithmetic and the version."""
+"""Name a loaded model by a short hash of its weights, its arithmetic and inferno's version."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PIECE_BYTES = 4096
 
 
 def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = lambda: None) -> str:
-    """Hash the model that these options load in this dtype: the same on every machine.
+    """Hash the model that these options load in a dtype; equal on every machine.
 
-    beat    called after each piece of the weights, for on a slow disk they take a while.
+    beat    called after each piece of the weights, for reading them from a slow disk takes a while.
     """
     arithmetic = [dtype, options.quantize, options.kv_dtype, options.attention]
     words = [__version__, options.device.partition(":")[0], *arithmetic, options.load_format]

@@ -17,31 +17,31 @@ _STEPS_DOWN = 5  # in niceness: with a third of the weight, the others still get
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, however that ends; Linux only."""
+    """Have the kernel kill this process when its parent ends, however that happens; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def ignore_signals() -> None:
-    """Leave Ctrl+C and a polite end to the parent, who sees to requests under way."""
+    """Ignore Ctrl+C and a request to end: the parent gets both, and ends this process in order."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
 
 
 def give_way() -> None:
-    """Let others go first where this thread, and those it starts, would take all cores.
+    """Give this thread, and threads that it starts, a lower priority than other processes.
 
-    A server answers what it refuses, and whether it is alive, within milliseconds of its own; it
-    would wait for hundreds until a core is free. Where all is idle it costs nothing.
+    Else a server's short answers, a refusal or whether it is alive, would wait hundreds of
+    milliseconds for a core. On an idle machine this costs nothing.
     """
     os.nice(_STEPS_DOWN)
 
 
 def share_one_heap() -> None:
-    """Have all threads allocate from one heap; call it before there are others.
+    """Have all threads allocate from one heap; call this before other threads start.
 
-    By itself glibc gives each thread a heap. What one of them reads from the socket another one
-    frees, here, and the heaps fill with holes: they grow by megabytes in thousands of requests.
+    By default glibc gives each thread a heap. Here one thread reads from the socket and another
+    frees, so the heaps would fill with holes, and grow by megabytes in thousands of requests.
     """
     if sys.platform == "linux":
         with suppress(AttributeError):  # a C library that has no such thing
@@ -49,7 +49,7 @@ def share_one_heap() -> None:
 
 
 def rss_bytes() -> int:
-    """Return the resident memory of this process; where there is no /proc, its peak."""
+    """Return the resident memory of this process; its peak where there is no /proc."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
@@ -58,7 +58,7 @@ def rss_bytes() -> int:
 
 
 def num_threads() -> int:
-    """Count this process's threads; where there is no /proc, those that Python knows."""
+    """Count this process's threads; those that Python knows where there is no /proc."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -1,8 +1,8 @@
-"""An engine in a process of its own, which serves the parent at the other end of a socket.
+"""Run an engine in a process of its own, which serves the parent at the other end of a socket.
 
-Run as `python -m inferno.engine.process.serve FD`, where FD is the socket's number.
+The command is `python -m inferno.engine.process.serve FD`, where FD is the socket's number.
 
-The parent may end at any time: then so does this process, at once.
+When the parent ends, at any time, this process ends at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def serve(start: Start, link: Link) -> int:
-    """Load a model and serve it until the parent has enough; returns an exit code."""
+    """Load a model and serve it until the parent says to stop; return an exit code."""
     try:
         link.faults = faults = Faults(os.environ.get(VARIABLE, ""), num_starts=start.num_starts)
         faults.visit("load")
@@ -133,7 +133,7 @@ def serve(start: Start, link: Link) -> int:
 
 
 class Link:
-    """The parent's messages, read by a thread that also answers pings, and ours to it."""
+    """The socket to the parent, read by a thread of its own, which also answers pings."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.set_inheritable(False)
@@ -148,7 +148,7 @@ class Link:
         threading.Thread(target=self._read, name="inferno-link", daemon=True).start()
 
     def send(self, *messages: FromEngine) -> None:
-        """Send messages, which wake the parent once; it waits while the parent doesn't read."""
+        """Send messages, which wake the parent once; wait while the parent doesn't read."""
         with self._sending:
             frames = [self._writer.frame(message) for message in messages]
             self._connection.sendall(
@@ -177,9 +177,9 @@ class Link:
 
 
 class LoadProgress:
-    """Tells the parent how many bytes are loaded, at most ten times a second.
+    """A reporter to the parent of how many bytes are loaded, at most ten times a second.
 
-    It counts turns, too, by which the link answers whether loading goes on.
+    It also counts signs of progress, by which the link tells whether loading goes on.
     """
 
     def __init__(self, link: Link) -> None:
@@ -198,16 +198,16 @@ class LoadProgress:
         self._done = done
 
     def note_capture(self, done: int, total: int) -> None:
-        """Tell the parent how many steps are recorded of those that are before any request."""
+        """Tell the parent how many of the steps are recorded that come before any request."""
         self.beat()
         if (now := time.monotonic()) >= self._next or done == total:
             self._link.send(Loading(done, total, "graphs"))
             self._next = now + _PROGRESS_SECONDS
 
     def note_kernel(self, name: str, count: int) -> None:
-        """Tell the parent that it goes on: a kernel's first launch compiles it, which takes long.
+        """Tell the parent that loading goes on: a kernel is compiled, which takes long.
 
-        name, count     of the kernel that is made ready.
+        name, count     the kernel's name, and how many have been compiled.
         """
         now = time.monotonic()
         if self._is_loaded:
@@ -222,19 +222,19 @@ class LoadProgress:
         self.beat()
 
     def end(self) -> None:
-        """Note that the model is loaded: who waits for a kernel from now on is a request."""
+        """Note that the model is loaded: from now on requests wait for kernels, not the start."""
         self._is_loaded = True
 
     def beat(self) -> None:
-        """Tell the parent of progress that is not counted in bytes."""
+        """Tell the parent that loading goes on, though no bytes were counted."""
         self._link.num_turns += 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constrained:
-    """A message of ours: what a request may say is made, or can't be.
+    """A message to the own loop: the constraints of a request are made, or can't be.
 
-    aborted     sequences of it that were to end meanwhile.
+    aborted     sequences of the request that the parent ended meanwhile.
     """
 
     request: Request
@@ -243,9 +243,9 @@ class Constrained:
 
 
 class Service:
-    """The engine's loop: take what the parent says, step, tell.
+    """The engine's loop: take the parent's messages, run a step, send its events.
 
-    A request with a shape that is new waits for its constraints first, and no other waits for it.
+    A request with a new shape waits for its constraints first; other requests don't wait for it.
     """
 
     def __init__(self, engine: Engine, link: Link, faults: Faults, facts: EngineFacts) -> None:
@@ -415,9 +415,9 @@ class Service:
 
 
 def facts_of(engine: Engine, options: EngineOptions, beat: Callable[[], None]) -> EngineFacts:
-    """Return what a parent must know of an engine that was built with these options.
+    """Return the facts of an engine, built with these options, that its parent must know.
 
-    beat    called between pieces of the weights that are read again, for the fingerprint.
+    beat    called between pieces of the weights, which are read again for the fingerprint.
     """
     footprint, occupancy = engine.footprint, engine.occupancy
     return EngineFacts(

@@ -1,1 +1,1 @@
-"""Propose tokens in speculative decoding, a file for each who does."""
+"""Propose tokens in speculative decoding: a file for each kind of proposer."""

@@ -1,14 +1,14 @@
-"""Propose what a second, smaller model draws in the place of the first.
+"""Propose the tokens that a second, smaller model draws in place of the first.
 
 The draft model has keys and values of its own, in blocks of its own. It draws with the parameters
 and the random numbers that the model will draw with at the same position, so both agree as often as
 their logits allow. A pass of it gives one more guess to each sequence that is to have one.
 
-The first pass of a call also computes what is lacking of sequences: the token that the last step
-drew, or all of a prompt after it came, was preempted, or went without proposals for a while. That
-takes several calls where it is much, and until then a sequence gets no guesses. Guesses that fell
-are computed over: only tokens before them count as computed. Where blocks run out, the sequences
-lose theirs that were asked about longest ago, and compute them again.
+The first pass of a call also computes what a sequence lacks: the token that the last step drew, or
+a whole prompt after it came, was preempted, or went without proposals for a while. Much of it takes
+several calls, and until then the sequence gets no guesses. Rejected guesses are overwritten: only
+tokens before them count as computed. Where blocks run out, the sequences that were asked about
+longest ago lose theirs, and compute them again.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ _Part = tuple[_Draft, ScheduledChunk]
 
 
 class DraftModelProposer:
-    """A draft model with its cache, and what it has computed of each sequence.
+    """A proposer with a draft model, its cache, and what is computed of each sequence.
 
-    sampler         of as many tokens as both models' vocabularies have; see num_common.
-    kernels         the engine's, which the model works with as well, so that both take turns.
+    sampler         draws among the tokens that both models' vocabularies have; see num_common.
+    kernels         the engine's own kernel context, so that both models take turns.
     num_common      ids below it are tokens of both models.
     mask_size       the size of the vocabulary that constraints' masks are for.
     max_model_len   tokens that a sequence may have before it gets no more guesses.
@@ -149,7 +149,7 @@ class DraftModelProposer:
 
     @property
     def footprint(self) -> Footprint:
-        """Return the memory that its model and cache take."""
+        """Return the memory that the draft model and its cache take."""
         return self._runner.footprint
 
     @property

@@ -1,8 +1,7 @@
-"""Self-speculation: the model's first layers, with its own final norm and head, propose tokens.
+"""Propose tokens with the model's own first layers, final norm and head: self-speculation.
 
-What they compute of a token is what the model itself would, so none of it is computed again: see
-first_layers.py. This is LayerSkip's draft (arXiv:2404.16710), for models that weren't trained for
-it.
+The model would compute the same of these tokens, so nothing is computed twice: see first_layers.py.
+This is LayerSkip's draft (arXiv:2404.16710), for models that weren't trained for it.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from inferno.requests import SamplingParams
 
 
 class EarlyLayersProposer:
-    """Drafts tokens with a model's first layers, for all sequences together, a token a pass.
+    """A proposer that drafts tokens with a model's first layers, a token of each sequence a pass.
 
-    first_layers    the executor's own, which runs the step's other layers after them.
-    sampler         for drafts alone, since it keeps what it counts of sequences.
+    first_layers    the executor's own, which later runs the step's other layers.
+    sampler         a sampler for drafts alone, since it keeps counts of each sequence.
     kernels         those of the executor.
     """
 

@@ -1,6 +1,6 @@
-"""Load the draft model of a speculation: check that it fits, then put a proposer around it.
+"""Load a draft model for speculative decoding: check that it fits its target, make a proposer.
 
-The two are apart, because the plan of memory lies between them: see `open_draft`.
+Opening and loading are two functions, because memory is planned in between: see `open_draft`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _logger = logging.getLogger("inferno")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedDraft:
-    """A draft model that goes with its target, and is not loaded yet.
+    """A draft model that fits its target, and is not loaded yet.
 
-    options     the engine's, but for the model, which is the draft's folder or GGUF file.
+    options     the engine's options, with the draft's folder or GGUF file as the model.
     """
 
     options: EngineOptions
@@ -53,9 +53,9 @@ class OpenedDraft:
 
 
 def open_draft(path: Path, options: EngineOptions) -> OpenedDraft:
-    """Return the draft model at a path for the engine of these options; no weights are read.
+    """Return the draft model at a path, for the engine of these options, without reading weights.
 
-    Raises ModelError where it can't be run, and TokenizerError unless both have one tokenizer.
+    Raises ModelError where the draft can't be run, and TokenizerError where the tokenizers differ.
     """
     with _named(path):
         hf_config = model_files(path).json(CONFIG, error=ConfigError)
@@ -78,10 +78,10 @@ def load_draft(
 ) -> DraftModelProposer:
     """Load a draft model, make its cache, and return the proposer.
 
-    vocab_size, max_model_len   of the target.
-    num_tokens  that the target's cache holds.
-    plan        says how many blocks its own has; None where there is no plan, as on a GPU: then it
-                is as large as the target's if half of the free memory has room for it.
+    vocab_size, max_model_len   sizes of the target model.
+    num_tokens  tokens tokens that the target's cache holds.
+    plan        says how many blocks the draft's cache has; None, as on a GPU: as many as the
+                target's, if half of the free memory has room for them.
     records     whether small passes are recorded, as the target's are.
 
     Raises ModelError and NotEnoughMemory.

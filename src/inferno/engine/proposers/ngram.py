@@ -1,4 +1,4 @@
-"""Proposes what followed a sequence's last tokens where they stood before: prompt lookup.
+"""Propose what followed a sequence's last tokens where they occurred before: prompt lookup.
 
 No model is asked. What followed the same two or three tokens is looked up in the sequence's own
 output, in its prompt, and in what this engine wrote lately for requests of the same cache salt; a
@@ -47,12 +47,12 @@ _FIRST, _SECOND, _THIRD = 0x2545F491, 0x1B873593, 0x19D699A5
 
 
 class NgramProposer:
-    """Proposes what followed the last tokens of a sequence where they stood before.
+    """A proposer of what followed a sequence's last tokens where they occurred before.
 
-    most_bytes  of memory, a quarter of it for what was written lately. Where the rest is full, the
-                older part of a prompt is not looked at.
+    most_bytes  of memory, a quarter of it for outputs written lately. Where the rest is full, the
+                older part of a prompt is not searched.
 
-    Outputs that were aborted or failed are looked at like others: their tokens are as good.
+    Outputs that were aborted or failed are searched too: their tokens are as good.
     """
 
     name = "ngram"
@@ -72,24 +72,24 @@ class NgramProposer:
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory that its tables and texts take."""
+        """Return the memory that tables and kept texts take."""
         unread = self._num_unread * _BYTES_PER_TOKEN
         return self._num_bytes + self._written.num_bytes + unread
 
     def serves(self, sequence: SequenceState) -> bool:
-        """Return True, for any sequence may repeat what was seen."""
+        """Return True, for any sequence may repeat an earlier text."""
         return True
 
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:
-        """Return what followed each sequence's last tokens, or nothing."""
+        """Return what followed each sequence's last tokens before, or nothing."""
         self._num_to_index = _MOST_INDEXED
         self._read_outputs()
         return [self._propose(*pair) for pair in zip(sequences, most, strict=True)]
 
     def forget(self, sequence: SequenceState) -> None:
-        """Let go of a sequence that has ended; its output can be found from now on."""
+        """Drop a sequence that has ended; from now on others may find its output."""
         known = self._sequences.pop(sequence, None)
         if known is not None:
             self._num_bytes -= known.output.num_bytes
@@ -104,7 +104,7 @@ class NgramProposer:
             self._num_unread -= len(self._unread.popleft()[1])
 
     def clear(self) -> None:
-        """Forget all sequences that run; what was written before stays true."""
+        """Drop all running sequences; outputs written before are kept."""
         self._sequences.clear()
         self._prompts.clear()
         self._num_bytes = 0

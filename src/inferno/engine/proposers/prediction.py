@@ -1,4 +1,4 @@
-"""Proposes a client's prediction of the output, such as the file that it edits.
+"""Propose from a client's prediction of the output, such as the file being edited.
 
 The prediction is proposed from its beginning. Where the output goes another way, its last tokens
 are looked for in the prediction: near the place that was reached before they count for less, since
@@ -37,7 +37,7 @@ _FACTORS = 0x2C1B3C6D, 0x297A2D39, 0x165667B1
 
 
 class PredictionProposer:
-    """Proposes what requests say that their outputs may be like; see Request.prediction_ids."""
+    """A proposer of what requests predict their outputs to be; see Request.prediction_ids."""
 
     name = PREDICTION
     takes_passes = False
@@ -59,7 +59,7 @@ class PredictionProposer:
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:
-        """Return how each sequence's prediction goes on, where it is known to follow it."""
+        """Return how each sequence's prediction goes on, where the output follows it."""
         self._may_index = True
         return [self._propose(*pair) for pair in zip(sequences, most, strict=True)]
 

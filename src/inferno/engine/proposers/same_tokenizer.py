@@ -1,8 +1,8 @@
-"""Compare the tokenizers of two models by what they say, whatever their files look like.
+"""Compare the tokenizers of two models by what they do, whatever their files look like.
 
-Compared is what ids mean and how texts are cut: the tokens by their ids, the merges or scores in
-their order, and which tokens are added to those. How a file is laid out, and how it spells merges,
-is no difference; nor is whether it is a tokenizer.json or the metadata of a GGUF file.
+What ids mean and how texts are cut is compared: the tokens by their ids, the merges or scores in
+their order, and the added tokens. How a file is laid out, and how it spells merges, is no
+difference; nor is whether it is a tokenizer.json or the metadata of a GGUF file.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class _Content:
 
 
 def check_same_tokenizer(draft: Path, target: Path) -> None:
-    """Raise TokenizerError, which names the first difference, unless two models share a tokenizer.
+    """Raise TokenizerError, with the first difference, unless two models share a tokenizer.
 
-    Models without any, as with random weights, share that.
+    Two models without a tokenizer, as with random weights, count as sharing one.
     """
     files = model_files(draft), model_files(target)
     has = [each.has(TOKENIZER) for each in files]

@@ -1,4 +1,4 @@
-"""Find the tokens that would complete a bad word, by what stands before them."""
+"""Find the tokens that would complete a bad word after the tokens so far."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 class BadWords:
-    """Bad words of two tokens or more; asking costs next to nothing, however many they are.
+    """Bad words of two tokens or more; a look-up takes little time, however many words there are.
 
-    Their beginnings, all but the last token, are read from the back and ordered. So those that a
-    text ends with are prefixes of what it reads from the back, and of one another: the nearest in
-    the order leads to all of them.
+    The words' beginnings, all but the last token, are reversed and sorted. The beginnings that a
+    text ends with are prefixes of the reversed text, and of one another, so the nearest in the
+    order leads to all of them.
 
     known   makes a tensor [N] of the token ids that the vocabulary has.
-    longest tokens of the longest beginning.
+    longest the number of tokens of the longest beginning.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class BadWords:
         self.longest = max(map(len, self._starts), default=0)
 
     def completions(self, token_ids: Sequence[int]) -> list[Tensor]:
-        """Return the tokens that must not come now, as some lists [N]."""
+        """Return the tokens that must not come next, as a few tensors [N]."""
         recent = tuple(token_ids[: -self.longest - 1 : -1])
         nearest = bisect_right(self._starts, recent) - 1
         if nearest < 0:

@@ -61,10 +61,10 @@ Made = Future[Sequence[Constraint]]
 
 
 class Grammars(Protocol):
-    """A library of grammars, with a model's tokens; `grammar.py` has it."""
+    """The protocol of a library that compiles grammars for a model's tokens; see `grammar.py`."""
 
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
-        """Read the tokens, which takes most of a second where they are many."""
+        """Read the model's tokens, which takes most of a second if they are many."""
 
     def begin(self, text: str, eos_token_ids: frozenset[int]) -> Any:
         """Return what `compile` takes as begun, of the text of a source that is yet to come."""
@@ -76,7 +76,7 @@ class Grammars(Protocol):
         requests: Sequence[Request],
         begun: Any = None,
     ) -> Any:
-        """Return a grammar, compiled for those who wait; InvalidRequest if it can't be honoured."""
+        """Return a compiled grammar; raise InvalidRequest where it can't be honoured."""
 
     def num_bytes(self, matcher: Any) -> int:
         """Return about how much memory a compiled grammar takes by now."""
@@ -110,7 +110,7 @@ class _Compilation:
 class ConstraintCompiler:
     """A `ConstraintMaker` for grammars.
 
-    load    makes the library; it is called in a thread of the compiler's, for the first request.
+    load    makes the library; called once, in a thread of the compiler, for the first request.
     """
 
     def __init__(self, load: Callable[[], Grammars]) -> None:
@@ -131,7 +131,7 @@ class ConstraintCompiler:
         return self._children.pids
 
     def start(self, request: Request) -> Made:
-        """Begin to make the constraint of each sequence of a request, and return their future.
+        """Begin to make the constraints of a request, one for each sequence; return their future.
 
         Raises InvalidRequest, or the future does, where the request can't be honoured.
         """
@@ -166,7 +166,7 @@ class ConstraintCompiler:
         return made
 
     def close(self) -> None:
-        """End the children, and refuse whoever waits."""
+        """End the children, and refuse all requests that wait."""
         with self._lock:
             self._is_closed = True
             compilations = list(self._under_way.values())
@@ -361,7 +361,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class KeptGrammars:
-    """Compiled grammars by their content: those used last, bounded by number and by bytes."""
+    """A cache of the compiled grammars used last, by content, bounded by number and by bytes."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
@@ -369,9 +369,9 @@ class KeptGrammars:
         self._kept: OrderedDict[Any, tuple[Any, Callable[[], int]]] = OrderedDict()
 
     def find(self, key: Any) -> Any:
-        """Return what is kept by this key, or None; it is the last used now.
+        """Return the grammar kept under a key, or None; it counts as used now.
 
-        What has grown too large by being used is forgotten: made anew, it is small again.
+        A grammar that has grown too large by being used is forgotten: compiled anew, it is small.
         """
         if key not in self._kept:
             return None
@@ -380,9 +380,9 @@ class KeptGrammars:
         return self._kept[key][0] if key in self._kept else None
 
     def keep(self, key: Any, grammar: Any, num_bytes: Callable[[], int]) -> None:
-        """Keep a grammar, and forget those that were used least lately to make room.
+        """Keep a grammar; those used longest ago are forgotten to make room.
 
-        num_bytes   returns how much memory it takes, which may grow.
+        num_bytes   returns how much memory the grammar takes, which may grow.
         """
         if num_bytes() > self._most_bytes or key in self._kept:
             return

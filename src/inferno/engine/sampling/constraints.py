@@ -1,8 +1,8 @@
-"""Constraints: what a sequence may say next, token by token, as masks that change each step.
+"""Constrain what a sequence may say next, token by token, by masks that change each step.
 
-The engine knows this protocol and never what stands behind it: a grammar, a schema, a choice. Who
-builds an engine hands it a factory. The scheduler keeps a sequence's constraint, which follows the
-tokens that are confirmed; masks go to the executor when it samples.
+The engine knows the protocol `Constraint`, and never what implements it: a grammar, a schema, a
+choice. Whoever builds an engine hands it a `ConstraintMaker`. The scheduler keeps a sequence's
+constraint, which follows the tokens that are confirmed; masks go to the executor when it samples.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ MaskKey = tuple[SequenceId, int]  # the sequence, and the position of the token 
 
 
 class Constraint(Protocol):
-    """A rule for what one sequence may say next; it follows the tokens that stand."""
+    """A rule for what one sequence may say next; it is told each token that is final."""
 
     def mask_into(self, mask: Mask) -> None:
-        """Set the bits of the tokens that may come next; they are 0 before."""
+        """Set the bits of the tokens that may come next in a mask of zeros."""
 
     def forced(self, most: int) -> Sequence[int]:
-        """Return tokens that come next for sure, one after the other, at most so many."""
+        """Return the tokens that must come next, one after the other, at most so many."""
         ...
 
     def accept(self, token_ids: Sequence[int]) -> None:
-        """Go on past these tokens, each of which it allowed when its turn came."""
+        """Go on past these tokens, each of which must be allowed when its turn comes."""
 
     def rollback(self, num_tokens: int) -> None:
-        """Take back the last tokens that were accepted: MAX_ROLLBACK of them at most."""
+        """Take back so many of the tokens accepted last, MAX_ROLLBACK at most."""
 
     @property
     def is_complete(self) -> bool:
@@ -46,17 +46,17 @@ class Constraint(Protocol):
 
     @property
     def num_to_end(self) -> int | None:
-        """Return how many tokens make the output whole at the least; None if nobody knows."""
+        """Return how few tokens can make the output whole; None if unknown."""
         ...
 
     def fits(self, num_tokens: int) -> bool:
-        """Return whether so many tokens can make the output whole; True if nobody knows."""
+        """Return whether so many tokens can make the output whole; True if unknown."""
         ...
 
     def next_to_end(self) -> int:
-        """Return the token with which a shortest way to an end begins; at one, that which ends.
+        """Return the next token of a shortest way to an end; at an end, the one that ends it.
 
-        It is negative where bans leave no way.
+        A negative result means that bans leave no way.
         """
         ...
 
@@ -69,24 +69,24 @@ ConstraintFactory = Callable[[Request, int], Constraint | None]
 
 
 class ConstraintMaker(Protocol):
-    """A maker of the constraints of requests that have a shape, apart from the steps' thread."""
+    """A maker of constraints for requests that have a shape, apart from the thread of the steps."""
 
     def start(self, request: Request) -> Future[Sequence[Constraint]]:
-        """Begin to make the constraint of each sequence of a request, and return their future.
+        """Begin to make the constraints of a request, one for each sequence; return their future.
 
-        InvalidRequest, raised at once or by the future, refuses the request. To cancel the future
-        is to want them no more.
+        InvalidRequest, raised at once or by the future, refuses the request. Cancel the future when
+        its result is no longer wanted.
         """
 
     def close(self) -> None:
-        """End what is under way, and let go of what was made."""
+        """End what is under way, and drop what was made."""
 
 
 def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:
     """Return the mask of each row that a chunk samples: of the next token, and after proposals.
 
-    The constraint has accepted all tokens before these, and is left as it was. A proposal that
-    isn't allowed can't stand, so what follows it needs no mask.
+    The constraint has accepted all tokens before the chunk, and is left as it was. A proposal that
+    isn't allowed can't stand, so the rows after it need no mask.
     """
 
     def mask() -> Mask:

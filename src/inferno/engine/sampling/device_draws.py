@@ -1,11 +1,11 @@
 """Tokens that a device draws by itself, from rows of logits that it processes too, while the host
 goes on.
 
-A row is free if nothing that the host has yet to learn decides its token: biases, bans, penalties
-and how many tokens there are at least don't hold it up, for of the text that was said before only
-the last token may be missing, and that is on the device. Where all rows of a step are free, their
-tokens are chosen on the device, stay there for the next step, and are on their way to the host with
-the log-probabilities that are asked for. Rows with masks, with bad words of several tokens, or with
+A row is free if its token doesn't depend on anything that the host has yet to learn. Biases, bans,
+penalties and min_tokens don't make the host wait: of the text before, only the last token may be
+unknown to it, and that token is on the device. Where all rows of a step are free, their tokens are
+chosen on the device, stay there for the next step, and are on their way to the host with the
+log-probabilities that are asked for. Rows with masks, with bad words of several tokens, or with
 log-probabilities of tokens of their own wait for the token before.
 """
 
@@ -37,7 +37,7 @@ from inferno.sampling_params import MAX_LOGPROBS
 
 
 class DrawnSequence(Protocol):
-    """The part of a sequence's record that decides how its tokens are drawn."""
+    """The fields of a sequence's record that decide how its tokens are drawn."""
 
     @property
     def sequence_id(self) -> SequenceId: ...
@@ -68,8 +68,8 @@ class DrawRows(NamedTuple):
     """The rows of a step that are to be drawn, in their order.
 
     positions       of the tokens to be chosen.
-    num_demanding   how many steps some of these sequences ask for more than a draw; 0: only their
-                    temperature and the like decide.
+    num_demanding   for how many steps some of the sequences ask for more than a draw; 0: their
+                    tokens depend on temperature and the like alone.
     """
 
     sequences: list[DrawnSequence]
@@ -80,7 +80,7 @@ class DrawRows(NamedTuple):
     num_demanding: int
 
     def next(self) -> DrawRows:
-        """Return the rows of a step that follows, with each sequence's next token."""
+        """Return the rows of the step that follows, with each sequence's next token."""
         return self._replace(
             positions=[position + 1 for position in self.positions],
             num_demanding=self.num_demanding - (0 < self.num_demanding < sys.maxsize),
@@ -88,14 +88,14 @@ class DrawRows(NamedTuple):
 
 
 class Drawn:
-    """The tokens of a step, on their way to the host; None where it has no rows."""
+    """The drawn tokens of a step, on their way to the host."""
 
     def __init__(self, fetched: Fetched | None, positions: Sequence[int]) -> None:
         self._fetched = fetched
         self._positions = positions
 
     def wait(self) -> tuple[list[int], dict[int, Sampled]]:
-        """Wait for the tokens of all rows; return them, and more of some rows: see Sampled."""
+        """Wait for the tokens of all rows; return them, and by row a Sampled that tells more."""
         num = len(self._positions)
         if self._fetched is None:
             return [], {}
@@ -109,7 +109,7 @@ class Drawn:
 
 
 class ProcessedDrawn(Drawn):
-    """The tokens of rows that were processed, with what there is to say of them."""
+    """The drawn tokens of rows that were processed before, and what is told of each."""
 
     def __init__(self, fetched: Fetched, rows: Sequence[LogitsRow], num_explained: int) -> None:
         super().__init__(fetched, [row.position for row in rows])
@@ -136,7 +136,7 @@ class ProcessedDrawn(Drawn):
 
 
 class DeviceDraws:
-    """Owns the device's memory of drawn tokens, [N] int64, and their way to the host."""
+    """The owner of the device's memory of drawn tokens, [N] int64, and of their way to the host."""
 
     def __init__(self, sampler: Sampler, max_rows: int, device: torch.device) -> None:
         self._sampler = sampler
@@ -153,7 +153,7 @@ class DeviceDraws:
         return self._results_N
 
     def numbers(self, rows: DrawRows) -> npt.NDArray[np.float64] | None:
-        """Return the random number of each row, on the host; None if none is drawn."""
+        """Return the random number of each row, on the host; None if no row is drawn with one."""
         if self._sampler.specs_of(rows.params) is None:
             return None
         uniform_R = ops.uniform(
@@ -163,7 +163,10 @@ class DeviceDraws:
         return numbers
 
     def draw(self, logits_RV: Tensor, rows: DrawRows, uniform_R: Tensor) -> Drawn:
-        """Begin to choose a token for each row, at least one, and to bring them to the host."""
+        """Begin to choose a token for each of the rows, and to bring the tokens to the host.
+
+        There is at least one row.
+        """
         if rows.num_demanding:
             return self._draw_processed(logits_RV, rows, uniform_R)
         num = len(logits_RV)
@@ -205,14 +208,14 @@ class DeviceDraws:
 
 
 def is_free(sequence: DrawnSequence) -> bool:
-    """Return whether a device can draw a sequence's tokens before the one before was read."""
+    """Return whether a sequence's tokens can be drawn before the host has read the last one."""
     return not sequence.params.logprob_token_ids and all(
         len(word) == 1 for word in sequence.bad_words_ids
     )
 
 
 def num_demanding(sequence: DrawnSequence, position: int) -> int:
-    """Return for how many steps a sequence asks for more than a draw, from a position on."""
+    """Return for how many steps from a position on a sequence asks for more than a draw."""
     params = sequence.params
     is_always = (
         bool(params.logit_bias)
@@ -227,7 +230,7 @@ def num_demanding(sequence: DrawnSequence, position: int) -> int:
 
 
 def logits_row(sequence: DrawnSequence, position: int, proposed: tuple[int, ...] = ()) -> LogitsRow:
-    """Return what the logits are for that choose a sequence's token at a position."""
+    """Return the row of logits that chooses a sequence's token at a position."""
     is_pending = position > len(sequence.token_ids) + len(proposed)
     return LogitsRow(
         sequence.sequence_id,

@@ -39,12 +39,13 @@ T = TypeVar("T")
 
 
 class GrammarCompiler:
-    """A model's tokens, for which grammars are compiled; `compiling.py` keeps these.
+    """A compiler of grammars for a model's tokens; `compiling.py` keeps what it compiles.
 
     path        of the model's folder or GGUF file, which has the tokenizer.
     vocab_size  how many tokens a row of logits has.
-    max_length  of a prompt and an output together.
-    most_mask_bytes     of masks that are kept by their states: by default 1,700 of 150,000 tokens.
+    max_length  in tokens, of a prompt and an output together.
+    most_mask_bytes     for masks that are kept by their states; the default has room for 1,700
+                        masks of 150,000 tokens.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class GrammarCompiler:
         self._masks = KeptMasks(most_mask_bytes)
 
     def prepare(self, eos_token_ids: frozenset[int]) -> None:
-        """Read the model's tokens, which takes most of a second where they are many."""
+        """Read the model's tokens, which takes most of a second if they are many."""
         self._tokens_for(eos_token_ids)
 
     def begin(self, text: str, eos_token_ids: frozenset[int]) -> _Begun:
@@ -75,7 +76,7 @@ class GrammarCompiler:
         """Return a compiled grammar; InvalidRequest where it can't be honoured.
 
         source          a GrammarSource as text, as `grammar_child.py` makes it.
-        requests        that wait for it.
+        requests        the requests that wait for the grammar.
         begun           what `begin` has returned for the same ends.
         """
         tokens = self._tokens_for(eos_token_ids)
@@ -250,10 +251,10 @@ class GrammarCompiler:
 
 
 class KeptMasks:
-    """Masks by the states of recognizers, those used last, within a number of bytes.
+    """A cache of the masks used last, by the states of recognizers, within a number of bytes.
 
-    What may follow is the same wherever the state is: of many streams that have one shape, most
-    find the masks that others have made. They keep no grammar alive, which is larger than they are.
+    A state always allows the same tokens, so of many streams with one shape, most find masks that
+    others have made. Kept masks don't keep their grammars alive, which are larger.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -262,7 +263,7 @@ class KeptMasks:
         self._kept: OrderedDict[ref[State], Mask] = OrderedDict()
 
     def find(self, state: State | None) -> Mask | None:
-        """Return the mask of a state, if it is kept; it is the last used now."""
+        """Return the mask of a state, or None if none is kept; it counts as used now."""
         if state is None:
             return None
         key = ref(state)
@@ -272,7 +273,7 @@ class KeptMasks:
         return found
 
     def keep(self, state: State | None, mask: Mask) -> None:
-        """Keep a copy of a mask, and forget those that were used least lately to make room."""
+        """Keep a copy of a mask; those used longest ago are forgotten to make room."""
         if state is not None:
             self._kept[ref(state)] = mask.copy()
             while len(self._kept) * mask.nbytes > self._most_bytes:
@@ -280,13 +281,13 @@ class KeptMasks:
 
 
 class GrammarConstraint:
-    """A grammar, and how far one sequence has come in it; see `Constraint`.
+    """A grammar, and the place in it that one sequence has reached; see `Constraint`.
 
     paths   what is known of the ways to an end; None where nothing is.
-    masks   those of states where others have been.
+    masks   the masks of states that any sequence has been in.
     banned  tokens that the request or the grammar never allows.
     state   where the output begins; None where no way to an end is known.
-    plain_ends  tokens that end an output, though they are text as others are.
+    plain_ends  tokens that end an output although they are ordinary text.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The program that compiles grammars first: a schema is a stranger's, so it is tried apart.
+"""The program of the child process in which grammars, which strangers write, are compiled first.
 
 It is run as a script; `limited/child.py` says how. A request is `{"structured"}`, the fields of a
 StructuredOutput, `{"matcher_seconds"}`, what the library may take with what is made of it, and
@@ -70,7 +70,7 @@ _STACK_BYTES = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class GrammarSource:
-    """A grammar in llguidance's own notation, and as rules; None for one that has none of ours."""
+    """A grammar in llguidance's notation, and as our rules, where they can express it."""
 
     text: str
     grammar: Grammar | None
@@ -82,7 +82,7 @@ class GrammarSource:
 
     @classmethod
     def from_json(cls, text: str) -> GrammarSource:
-        """Return what `to_json` wrote."""
+        """Return the source that `to_json` wrote."""
         content = json.loads(text)
         rules = content["rules"]
         return cls(content["text"], None if rules is None else decode(rules))
@@ -91,7 +91,7 @@ class GrammarSource:
 def grammar_source(structured: StructuredOutput, *, is_loose: bool = False) -> GrammarSource:
     """Return the grammar of a shape. Raises InvalidRequest where it can't be honoured.
 
-    is_loose    where a schema need not be kept to, any object may stand.
+    is_loose    any object is allowed in place of a schema that need not be kept to.
     """
     if structured.grammar is not None:
         if structured.grammar.lstrip().startswith("{"):  # llguidance would read it as JSON
@@ -148,7 +148,7 @@ def _as_text(found: re.Match[str]) -> str:
 def compiled(
     tokenizer: llguidance.LLTokenizer, source: str, limits: llguidance.LLParserLimits
 ) -> llguidance.LLMatcher:
-    """Return a grammar that is compiled; InvalidRequest where llguidance finds anything wrong."""
+    """Return a compiled grammar; InvalidRequest where llguidance finds anything wrong."""
     matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
     problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
     if not problems:

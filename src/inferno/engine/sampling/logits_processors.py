@@ -37,12 +37,13 @@ class LogitsRow(NamedTuple):
     A named tuple, for one is built for every token.
 
     seed            64 bits, signed, resolved at admission.
-    position        of the token to be chosen: behind token_ids and what is proposed.
-    token_ids       prompt and output so far; of the same sequence they only grow, step by step.
+    position        of the token to be chosen, after token_ids and the proposed tokens.
+    token_ids       prompt and output so far; the list of a sequence only grows, step by step.
     bad_words_ids   the last token of each is never chosen after the others.
-    proposed        guesses that follow token_ids here: the row counts only if all of them stand.
-    pending_row     the row of the last draw whose token follows token_ids, if there is one: only
-                    the device knows it yet.
+    proposed        guesses that follow token_ids; the row counts only if all of them turn out
+                    right.
+    pending_row     the row of the last draw that has the token after token_ids, if only the device
+                    knows that token yet.
     """
 
     sequence_id: SequenceId
@@ -58,10 +59,10 @@ class LogitsRow(NamedTuple):
 
 
 class LogitsProcessors:
-    """Applies all processors; owns what is built for requests and counted of sequences.
+    """The processors of logits, with what is built for requests and counted of sequences.
 
-    What is built is kept for as long as a request shows up step after step, and what is counted
-    until it is to be forgotten.
+    What is built for a request is kept as long as the request appears in every step; counts are
+    kept until `forget`.
     """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
@@ -84,7 +85,7 @@ class LogitsProcessors:
 
         drawn_N     the tokens of the last draw by row, where some rows have a pending one.
 
-        Token ids that the vocabulary doesn't have are passed over.
+        Token ids outside the vocabulary are ignored.
         """
         constrained = self._find_constraints(rows)
         if constrained != self._rows:  # they are the same for many steps
@@ -110,7 +111,7 @@ class LogitsProcessors:
     def penalize(
         self, logits_RV: Tensor, rows: Mapping[int, LogitsRow], drawn_N: Tensor | None = None
     ) -> None:
-        """Penalise in place the tokens that have occurred, in rows that ask for it."""
+        """Penalise in place the tokens that have occurred, in rows that ask for that."""
         rows = {i: row for i, row in rows.items() if has_penalty(row.params)}
         if rows:
             penalties = [self._penalties(row) for row in rows.values()]
@@ -136,7 +137,7 @@ class LogitsProcessors:
 
 
 def is_processed(row: LogitsRow) -> bool:
-    """Return whether anything here but a mask would change this row's logits."""
+    """Return whether a processor, masks aside, would change this row's logits."""
     params = row.params
     return (
         bool(params.logit_bias)
@@ -186,16 +187,16 @@ def ban_completed_words(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogitConstraints:
-    """The demands of a request on its logits in every step, as tensors that are built once.
+    """The demands of a request on its logits in every step, as tensors built once.
 
-    Ids that the vocabulary doesn't have are left out; a token stands once in each list.
+    Ids outside the vocabulary are left out; each list has a token once.
 
     bias_ids_N, bias_N  tokens, and what is added to their logits.
     most_V          what a logit may be at most: infinity, or minus that where a token isn't
                     allowed; None allows all.
     banned_ids_N    tokens that are bad words by themselves.
     ending_ids_N    tokens that would end the output, if there is a min_tokens.
-    bad_words       those of several tokens.
+    bad_words       bad words of several tokens.
     """
 
     bias_ids_N: Tensor

@@ -1,4 +1,4 @@
-"""The constraint of an output that begins with reasoning, which is free; its answer is bound."""
+"""Constrain an output that begins with free reasoning and ends with an answer of some shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ALL = np.int32(-1)
 def after_reasoning(
     request: Request, answer: Constraint | None, vocab_size: int
 ) -> Constraint | None:
-    """Return what binds an output whose answer is bound, and which may begin with reasoning."""
+    """Return the constraint of an output whose answer has a shape, and which may reason first."""
     if request.reasoning is None:
         return answer
     return ReasoningConstraint(
@@ -54,11 +54,12 @@ class _Place(NamedTuple):
 
 
 class ReasoningConstraint:
-    """Lets a model reason, ends that in time, and then binds the answer; see `Constraint`.
+    """A constraint that lets a model reason, ends that in time, and then constrains the answer.
 
-    answer      what binds the answer; None binds nothing.
-    budget      tokens of reasoning at most; None for no bound but the answer's need.
-    never       tokens that would end the output, which reasoning must not where an answer is bound.
+    answer      the constraint of the answer; None allows any.
+    budget      tokens of reasoning at most; None: as many as leave room for the answer.
+    never       tokens that would end the output; they are banned while it reasons if the answer has
+                a shape.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Turn rows of logits into tokens, each as its request asks, whoever shares the batch."""
+"""Turn rows of logits into tokens, each as its request asks, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessedRows:
-    """Rows of logits, processed, of which tokens may be chosen again, by other masks.
+    """Processed rows of logits, from which tokens may be chosen again with other masks.
 
-    raw_logits_RV   the model's own; the same tensor where nothing was changed or nobody asks.
-    raw_peak_R      their largest, NaN where one is; peak_R, token_R: the likeliest as processed.
-    specs           how each row is drawn; None if none is, but gets the likeliest token.
+    raw_logits_RV   the model's own logits; the processed tensor itself where they are equal or not
+                    asked for.
+    raw_peak_R      the largest of each raw row, NaN where one is NaN; peak_R, token_R: the
+                    likeliest of each processed row.
+    specs           how each row is drawn; None if every row gets the likeliest token.
     """
 
     rows: Sequence[LogitsRow]
@@ -46,7 +48,7 @@ class ProcessedRows:
 
 
 class Sampler:
-    """Chooses tokens: logits are processed (logits_processors.py), then tokens are drawn (ops).
+    """The chooser of tokens: processes logits (logits_processors.py), then draws tokens (ops).
 
     Order: biases, bans, penalties; the likeliest token if greedy; else temperature, min-p, top-k,
     top-p. It is vLLM's: top-p measures probability among the tokens that min-p and top-k leave.
@@ -62,7 +64,7 @@ class Sampler:
         self._specs: SamplingSpecs | None = None
 
     def forget(self, sequence_ids: Iterable[SequenceId]) -> None:
-        """Drop what is kept of these sequences; others may have their ids from now on."""
+        """Drop what is kept of these sequences; afterwards others may use their ids."""
         self._processors.forget(sequence_ids)
 
     def sample(
@@ -71,7 +73,7 @@ class Sampler:
         rows: Sequence[LogitsRow],
         masks: Mapping[MaskKey, Mask] | None = None,
     ) -> list[Sampled]:
-        """Choose a token for each row; a row that can't have one gets an error, the others don't.
+        """Choose a token for each row; only a row that can't have one gets an error.
 
         A row's result depends on that row, and its mask, alone. See `process` for logits_RV.
         """
@@ -82,7 +84,7 @@ class Sampler:
     def process(
         self, logits_RV: Tensor, rows: Sequence[LogitsRow], drawn_N: Tensor | None = None
     ) -> ProcessedRows:
-        """Process the logits of rows, of which there is at least one, as their requests ask.
+        """Process one or more rows of logits as their requests ask.
 
         logits_RV: [len(rows), vocab_size], the sampler's to overwrite.
         drawn_N: the tokens of the last draw by row, where some rows have a pending one.
@@ -106,9 +108,9 @@ class Sampler:
         masks: Mapping[MaskKey, Mask],
         places: Sequence[int] | None = None,
     ) -> list[Sampled]:
-        """Choose a token for each row, or for those at some places, of those that its mask allows.
+        """Choose a token for each row, or for the rows at some places, among those its mask allows.
 
-        A row without a mask may have any. The logits stay as they are.
+        A row without a mask may get any token. The logits are not changed.
         """
         rows = processed.rows
         places = range(len(rows)) if places is None else places
@@ -174,7 +176,7 @@ class Sampler:
         return ProcessedRows(rows, logits_RV, logits_RV, peak_R, peak_R, token_R, specs)
 
     def specs_of(self, params: list[SamplingParams]) -> SamplingSpecs | None:
-        """Return how each row of a batch is drawn, the same for many steps; None if none is."""
+        """Return how each row of a batch is drawn; None if none is. The result is kept."""
         if params != self._params:  # the same objects, as a rule, which takes no time to see
             self._params, self._specs = [], None  # until these are made, none are known
             self._specs = self._tabulate(params)
@@ -190,7 +192,7 @@ class Sampler:
 
 
 def explained_ids(logits_RV: Tensor, token_R1: Tensor, num_top: int) -> Tensor:
-    """Return the tokens whose log-probabilities are told: those of each row, then the likeliest."""
+    """Return the tokens to tell log-probabilities of: each row's own, then the likeliest."""
     if num_top == 0:
         return token_R1
     return torch.cat((token_R1, ops.top_tokens(logits_RV, num_top)), dim=1)
@@ -199,7 +201,7 @@ def explained_ids(logits_RV: Tensor, token_R1: Tensor, num_top: int) -> Tensor:
 def explanation(
     token_ids: Sequence[int], logprobs: Sequence[float], num_top: int | None = None
 ) -> TokenLogprobs:
-    """Return what is told of a row, of `explained_ids`; num_top: of the likeliest, None for all."""
+    """Return the log-probabilities told of a row; num_top of the likeliest tokens, None for all."""
     (token_id, *top_ids), (logprob, *top_logprobs) = token_ids, logprobs
     top = tuple(zip(top_ids, top_logprobs, strict=True))
     return TokenLogprobs(token_id, logprob, top if num_top is None else top[:num_top])
@@ -210,7 +212,7 @@ def token_logprobs(
 ) -> list[TokenLogprobs]:
     """Return the log-probability of token_ids[i] in row i, and of the row's num_top likeliest.
 
-    They are those of softmax(logits), before temperature and anything else.
+    Log-probabilities are of softmax(logits), before temperature and anything else.
     """
     logits_RV = logits_RV.float()
     token_R1 = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
@@ -222,7 +224,7 @@ def token_logprobs(
 def prompt_logprobs(
     logits_RV: Tensor, token_ids: Sequence[int], num_top: int
 ) -> list[TokenLogprobs]:
-    """Return what `token_logprobs` does, with ranks; of equal logits the lower id ranks first."""
+    """Return what `token_logprobs` returns, with ranks; equal logits rank by lower id."""
     found = token_logprobs(logits_RV, token_ids, num_top)
     id_R1 = torch.tensor(token_ids, device=logits_RV.device).unsqueeze(1)
     own_R1 = logits_RV.gather(1, id_R1)
@@ -233,7 +235,7 @@ def prompt_logprobs(
 
 
 def non_finite(position: int, peak: float) -> str:
-    """Say why there is no token at a position: the largest logit is no finite number."""
+    """Return the error message of a position whose largest logit is not a finite number."""
     return (
         f"the model produced non-finite logits at position {position} (the largest is {peak}): its "
         "weights or its precision are at fault; check the checkpoint's files, or use float32"
@@ -252,7 +254,7 @@ def _uniform(rows: Sequence[LogitsRow], device: torch.device) -> Tensor:
 
 
 def result_of(row: LogitsRow, token_id: int, raw_peak: float, peak: float) -> Sampled:
-    """Return the result of a row; its largest logits are the model's own, and as processed."""
+    """Return the result of a row, by its largest logits: the model's own, and after processing."""
     if not math.isfinite(raw_peak):
         return Sampled(0, None, non_finite(row.position, raw_peak))
     if not math.isfinite(peak):

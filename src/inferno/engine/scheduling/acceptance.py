@@ -1,9 +1,10 @@
-"""Choose how many proposals pay, by what they cost and how likely they stand.
+"""Choose how many proposals pay, by their cost and by how likely each is to stand.
 
-A proposer's rate is how likely its next token stands if those before it did, learnt of each
-sequence, and of all sequences for those that begin. So the first proposal of a sequence is worth
-`rate` tokens, the second `rate` squared, and so on. A step takes those that are worth most, as long
-as they make more tokens a second of it, by the cost model's prices.
+A proposal stands if the model draws the same token. A proposer's rate is how likely its next
+proposal stands if the earlier ones did. It is learnt for each sequence, and for all together, from
+which new sequences start. So the first proposal of a sequence is worth `rate` tokens, the second
+`rate` squared, and so on. A step takes the proposals that are worth most, as long as they give more
+tokens a second by the cost model's prices.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ _LEAST_WORTH = 0.02  # tokens; proposals deeper than that are not looked at
 
 @dataclass(slots=True)
 class Rate:
-    """The likelihood that a proposal stands, learnt from what became of earlier ones."""
+    """The likelihood that a proposal stands, learnt from earlier proposals."""
 
     decay: float = _PROPOSER_DECAY
     tried: float = 0.0
     stood: float = 0.0
 
     def learn(self, num_proposed: int, num_stood: int) -> None:
-        """Take in that of so many proposals in a row the first so many stood."""
+        """Learn that, of so many proposals in a row, the first so many stood."""
         num_tried = min(num_stood + 1, num_proposed)
         left: float = self.decay**num_tried
         self.tried = self.tried * left + num_tried
         self.stood = self.stood * left + num_stood
 
     def estimate(self, before: float = _FIRST_RATE) -> float:
-        """Return the rate; `before` is what was expected before anything was learnt."""
+        """Return the rate; `before` is the rate expected before anything was learnt."""
         rate = (self.stood + _PRIOR_WEIGHT * before) / (self.tried + _PRIOR_WEIGHT)
         return min(rate, _MOST_RATE)
 
@@ -64,9 +65,10 @@ class Rate:
 class Account:
     """The worth of one proposer, over all sequences.
 
-    balance         what its proposals have gained, less what it took to make and compute them, in
-                    steps. It is asked while that isn't negative.
-    pass_seconds    how long a pass of it takes; None where nobody knows, or it takes none.
+    balance         the gain of its proposals, less the cost to make and compute them, in steps. The
+                    proposer is asked while this isn't negative.
+    pass_seconds    how long a pass of the proposer takes; None if unknown, or if it takes no
+                    passes.
     """
 
     balance: float
@@ -80,7 +82,7 @@ class Account:
         self.balance = max(_MOST_DEBT, min(self.balance + steps, _MOST_CREDIT))
 
     def learn(self, num_proposed: int, num_stood: int) -> None:
-        """Take in how many of some proposals stood."""
+        """Learn how many of some proposals stood."""
         self.num_proposed += num_proposed
         self.num_stood += num_stood
         self.rate.learn(num_proposed, num_stood)
@@ -97,7 +99,8 @@ class Account:
 class Trials:
     """The knowledge of one proposer's proposals for one sequence.
 
-    next_trial  the length of the sequence at which it is tried again though it doesn't pay.
+    next_trial  the length of the sequence at which the proposer is tried again though it doesn't
+                pay.
     """
 
     next_trial: int = 0
@@ -105,7 +108,7 @@ class Trials:
     rate: Rate = field(default_factory=lambda: Rate(_SEQUENCE_DECAY))
 
     def learn(self, num_proposed: int, num_stood: int, length: int) -> None:
-        """Take in what became of proposals; `length` is the sequence's now."""
+        """Learn how many proposals stood; `length` is the sequence's length now."""
         self.rate.learn(num_proposed, num_stood)
         if num_stood:
             self.wait = _FIRST_WAIT
@@ -119,10 +122,10 @@ class Candidate:
     """Proposals that a sequence could have.
 
     rate            see Rate.
-    most            how many there are.
-    position        of the first of them.
-    proposer        who makes each of them by a pass of a model that takes pass_seconds, for all
-                    its sequences together; None where they are there already.
+    most            the number of proposals.
+    position        of the first proposal.
+    proposer        the proposer that makes each by a pass of a model, which takes pass_seconds for
+                    all its sequences together; None if the proposals exist already.
     """
 
     rate: float
@@ -139,12 +142,13 @@ def choose(
     most: int,
     marginal_seconds: float = 0.0,
 ) -> list[int]:
-    """Return how many proposals of each candidate make the most tokens a second of a step.
+    """Return how many proposals of each candidate let a step give the most tokens a second.
 
-    num_streams         tokens that it gives without any.
-    seconds             of the step without proposals, and after each of these positions was added.
-    most                proposals, all together.
-    marginal_seconds    what one costs at least where the step has prompts too.
+    num_streams         tokens that the step gives without proposals.
+    seconds             the time of the step without proposals, and with a proposal at each of these
+                        positions added.
+    most                the most proposals, of all candidates together.
+    marginal_seconds    the least cost of a proposal where the step has prompts too.
     """
     order = _by_worth(candidates, most)
     chosen = [0] * len(candidates)

@@ -34,7 +34,7 @@ class Limits:
     def max_length(self, request: Request, blocks: BlockManager) -> int:
         """Count the tokens that a sequence of the request may have, prompt and output.
 
-        Who names no max_tokens gets what the context and the block pool allow.
+        A request without max_tokens gets what the context and the block pool allow.
         """
         num_prompt, max_tokens = len(request.prompt_token_ids), request.params.max_tokens
         if max_tokens is None:
@@ -52,7 +52,7 @@ class Limits:
         return bisect_right(lengths, blocks.pool.num_blocks, key=num_peak_blocks)
 
     def check(self, request: Request, blocks: BlockManager) -> None:
-        """Refuse an empty prompt with InvalidRequest, what never fits with NeverFits."""
+        """Raise InvalidRequest for an empty prompt, NeverFits for a request that can't ever fit."""
         num_prompt = len(request.prompt_token_ids)
         max_tokens = request.params.max_tokens
         if not num_prompt:

@@ -66,14 +66,14 @@ _RANK = attrgetter("rank")
 class Scheduler:
     """Owns the state of every request, from `add` to its last event.
 
-    max_num_seqs and its like are explained in Limits.
+    max_num_seqs and the other bounds are explained in Limits.
 
     priority_aging  levels of priority that a second of waiting is worth; 0 keeps priorities strict.
     step_target     seconds that a step should take at most where a stream waits for it; None is
                     "auto", and 0 lets steps be as long as their tokens make them. See StepBound.
     speculation     proposes what follows streams; None proposes only what constraints force.
-    constrain       builds what each sequence may say; None lets all say anything.
-    offload         keeps what preempted sequences computed; None: they compute it again.
+    constrain       makes the constraints of a request's sequences; None: no request has one.
+    offload         keeps what preempted sequences have computed; None: it is computed again.
     clock           seconds, from any beginning.
     """
 
@@ -126,23 +126,23 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Return whether anything is left to plan, to commit or to tell."""
+        """Return whether anything is left to plan, to commit or to report."""
         return bool(self._requests or self._in_flight or self._events)
 
     @property
     def num_running(self) -> int:
-        """Sequences that have a place and blocks."""
+        """Return the number of sequences that have a place and blocks."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that have neither, or not any more."""
+        """Return the number of sequences that have no place, or none any more."""
         return len(self._waiting)
 
     # Requests come and go
 
     def add(self, request: Request, constrain: ConstraintFactory | None = None) -> None:
-        """Queue a request; its token ids are 32-bit, unsigned. `constrain` is its own, if any.
+        """Queue a request, whose token ids are 32-bit, unsigned; `constrain` makes its constraints.
 
         Raises InvalidRequest for an empty prompt or an id in use, NeverFits for a request that the
         context or the block pool could not hold even alone.
@@ -169,7 +169,7 @@ class Scheduler:
             self.speculation.add(sequence)
 
     def abort(self, request_id: str, sequence_index: int | None = None) -> None:
-        """End a request or one of its sequences at once, if it is there; take_events tells."""
+        """End a request or one of its sequences at once, if known; take_events reports it."""
         self._end(request_id, FinishReason.ABORTED, sequence_index=sequence_index)
 
     # A step
@@ -235,33 +235,33 @@ class Scheduler:
         return chunks
 
     def steering(self) -> Steering:
-        """Return the constraints of the newest plan in flight; all others must be committed."""
+        """Return the constraints of the newest plan in flight; older plans must be committed."""
         plan, sequences = self._in_flight[-1]
         return Steering(sequences, plan.chunks, self._fail_constraint)
 
     @property
     def has_masks(self) -> bool:
-        """Return whether `steering` has anything to say of the newest plan in flight."""
+        """Return whether `steering` would have masks for the newest plan in flight."""
         if not self.speculation.has_constraints:
             return False
         return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
-        """Take in what came of the oldest plan in flight: a result per chunk, in order."""
+        """Take in the results of the oldest plan in flight: one per chunk, in order."""
         parts = zip(self._retire(plan), plan.chunks, results, strict=True)
         steady.take_in(parts, self._blocks, self.speculation, self._events, self._take_in)
 
     def fail(self, plan: StepPlan, message: str) -> None:
-        """End every request of the oldest plan in flight: its step failed, its blocks are void."""
+        """End every request of the oldest plan in flight: its step failed; its blocks are void."""
         for sequence in self._retire(plan):
             if sequence.status is not Status.FINISHED:  # else its request's id may be another's
                 self._end(sequence.request.request_id, FinishReason.ERROR, error=message)
         self.resend()
 
     def fail_all(self, message: str) -> None:
-        """End every request and forget all blocks: an exception left us in the midst of something.
+        """End every request and forget all blocks, where an exception left the state unsure.
 
-        So nothing is trusted here but which requests there are, and what was said of them.
+        Only which requests there are, and the events reported so far, are still trusted here.
         """
         self._in_flight.clear()
         self.offload.settle_all()
@@ -286,9 +286,10 @@ class Scheduler:
         self._requests.clear()
 
     def resend(self) -> None:
-        """Have the next plans tell all, for it isn't sure what the executor has made of the last.
+        """Have the next plans describe every sequence from scratch, in a new epoch.
 
-        They do so too where it has lost what it knew. What host memory keeps is void.
+        Call this when the executor may not have followed the last plan, or has forgotten what it
+        knew. Blocks kept in host memory are void afterwards.
         """
         for sequence in [each for each in self._running if each.offloaded is not None]:
             self._preempt(sequence)  # nothing was taken back yet
@@ -306,7 +307,7 @@ class Scheduler:
         return events
 
     def redeliver(self) -> None:
-        """Take back the events that were taken since the last plan: they didn't reach who asked."""
+        """Take back the events taken since the last plan, which did not reach the caller."""
         self._events = self._delivered + self._events
         self._delivered = []
 

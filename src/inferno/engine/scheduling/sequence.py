@@ -36,37 +36,40 @@ _SUCCESSORS = {
 
 @dataclass(slots=True, eq=False)
 class SequenceState:
-    """One sequence: the tokens it has, and how many of them are computed. Steps compute the rest.
+    """The state of one sequence: its tokens, and how many are computed. Steps compute the rest.
 
     Three numbers describe it: len(token_ids) tokens are confirmed, num_computed_tokens of them are
-    computed, and num_planned_tokens will be at most, when the steps in flight have
-    ended: those of proposals that fall are taken back.
+    computed, and at most num_planned_tokens will be when the steps in flight have ended: rejected
+    proposals are taken back.
 
-    sequence_id         names it in plans.
-    min_length          tokens it must have before a stop token can end it.
-    max_length          tokens it may have.
-    stop_token_ids      tokens that end it.
+    sequence_id         names the sequence in plans.
+    min_length          tokens needed before a stop token can end the sequence.
+    max_length          tokens allowed.
+    stop_token_ids      tokens that end the sequence.
     num_pending_tokens  tokens that steps in flight will draw, if none of them is its last.
-    has_proposals       a step in flight has proposals, so nobody knows how many tokens come of it.
+    has_proposals       a step in flight has proposals, so the number of its tokens isn't known yet.
     num_in_flight       chunks planned and not yet committed.
-    is_simple           nothing but a token and its length can end it.
-    num_cached_tokens   prompt tokens that the prefix cache spared; None before it first runs.
-    arrived             when, by the scheduler's clock.
-    queue_seconds       from its arrival until it got a place.
-    served              when it last got tokens of a step; its arrival, before it has.
-    lacked_since        since when it waits for blocks and may be passed; None if it doesn't.
-    awaited             whose prompt begins alike, and how many blocks of it: it waits until those
-                        are computed, and finds them in the prefix cache.
-    claimed             digests of the prompt's blocks, which it computes; see `awaited`.
-    due                 how much less than its part it was given, since it runs.
-    is_stream           it lacks only what the last step gave, not a prompt.
-    prompt_logprobs     gathered so far; None when not asked for, or handed over.
-    constraint          what it may say next; None allows all.
-    offloaded           computed tokens that host memory keeps while it is preempted, and until its
-                        next chunk, with which they are copied back; None where there are none.
-    known_epoch         the executor knows it if this is the epoch of plans; 0 never is.
-    num_known_tokens    of its tokens, and num_known_blocks of each table's entries, the executor
-                        knows then.
+    is_simple           nothing but a token or the length can end the sequence.
+    num_cached_tokens   prompt tokens that the prefix cache spared; None before the sequence first
+                        runs.
+    arrived             the time of arrival, by the scheduler's clock.
+    queue_seconds       from arrival until the sequence got a place.
+    served              when the sequence last got tokens of a step; before that, its arrival.
+    lacked_since        since when the sequence waits for blocks and may be passed by others; None
+                        if it doesn't.
+    awaited             the sequence whose prompt begins alike, and how many of its blocks to wait
+                        for: they are then found in the prefix cache.
+    claimed             digests of the prompt's blocks that this sequence computes, for which others
+                        may wait.
+    due                 how much less than its fair share the sequence was given since it runs.
+    is_stream           only the token of the last step is left to compute, not a prompt.
+    prompt_logprobs     collected so far; None when not asked for, or handed over already.
+    constraint          what the sequence may say next; None allows all.
+    offloaded           computed tokens that host memory keeps during a preemption, and until the
+                        next chunk, with which they are copied back; None if there are none.
+    known_epoch         the executor knows the sequence if this is the epoch of plans; 0 never is.
+    num_known_tokens    tokens, and num_known_blocks entries of each table, that the executor then
+                        knows.
     """
 
     request: Request
@@ -105,7 +108,7 @@ class SequenceState:
     def num_uncomputed_tokens(self) -> int:
         """Return the tokens that a step could compute; those that are pending count.
 
-        0 where nobody knows how many there will be, or where the pending one is its last.
+        The number is 0 while proposals are in flight, or where the pending token is the last one.
         """
         length = len(self.token_ids)
         if self.num_pending_tokens or self.has_proposals:
@@ -116,7 +119,7 @@ class SequenceState:
 
     @property
     def num_lasting_tokens(self) -> int:
-        """Return how many tokens are computed after the steps in flight, if no proposal stands."""
+        """Return how many tokens the steps in flight leave computed if no proposal stands."""
         if self.has_proposals:
             return min(self.num_planned_tokens, len(self.token_ids))
         return self.num_planned_tokens
@@ -126,12 +129,12 @@ class SequenceState:
         return len(self.request.prompt_token_ids)
 
     def move_to(self, status: Status) -> None:
-        """Change the status; a move that the table doesn't have is our own mistake."""
+        """Change the status; a change that isn't in the table is our own mistake."""
         assert status in _SUCCESSORS[self.status], f"{self.status.name} -> {status.name}"
         self.status = status
 
     def start(self, num_cached_tokens: int, now: float) -> None:
-        """Begin to run: tokens that were found in the cache or the host count as computed."""
+        """Begin to run; tokens found in the prefix cache or in host memory count as computed."""
         self.move_to(Status.RUNNING)
         self.num_computed_tokens = self.num_planned_tokens = num_cached_tokens
         self.lacked_since = self.awaited = None
@@ -148,7 +151,7 @@ class SequenceState:
         self.prompt_logprobs += entries
 
     def take_prompt_logprobs(self) -> tuple[TokenLogprobs | None, ...] | None:
-        """Return all log-probabilities of the prompt, the first time that they are asked for."""
+        """Return all log-probabilities of the prompt, once; None on later calls."""
         entries = self.prompt_logprobs
         if entries is None or len(entries) < self.num_prompt_tokens:
             return None
@@ -156,7 +159,7 @@ class SequenceState:
         return tuple(entries)
 
     def extend(self, token_ids: Sequence[int]) -> tuple[int, FinishReason | None]:
-        """Take new tokens up to the first that ends it: how many it took, and why it ended."""
+        """Add new tokens up to one that ends the sequence; return how many, and why it ended."""
         detection = self.request.params.repetition_detection
         for num_taken, token_id in enumerate(token_ids, start=1):
             self.token_ids.append(token_id)
@@ -179,7 +182,7 @@ class SequenceState:
         error: str | None,
         proposals: tuple[ProposalCounts, ...],
     ) -> TokenEvent:
-        """Return the news of it, with all that is told only once."""
+        """Return the event that reports new tokens, with all that is reported only once."""
         return TokenEvent(
             request_id=self.request.request_id,
             sequence_index=self.sequence_index,
@@ -201,7 +204,7 @@ class SequenceState:
     # Its part of a plan
 
     def introduce(self, epoch: int) -> NewSequence:
-        """Say all that an executor needs to know of it, and note that it does in this epoch."""
+        """Describe the sequence for an executor, and note that it is known in this epoch."""
         tables = self.tables.groups
         self.known_epoch = epoch
         self.num_known_tokens = len(self.token_ids)
@@ -217,9 +220,9 @@ class SequenceState:
         )
 
     def schedule(self, num_tokens: int, proposed: tuple[int, ...] = ()) -> ScheduledChunk:
-        """Plan its next tokens, and say what the executor doesn't know yet.
+        """Plan the next tokens, and return a chunk with all that the executor doesn't know yet.
 
-        proposed    follow all its tokens; num_tokens doesn't count them.
+        proposed    guesses that follow all tokens of the sequence; num_tokens doesn't count them.
         """
         token_ids, tables, start = self.token_ids, self.tables, self.num_planned_tokens
         length, num_blocks = len(token_ids), len(tables.groups[0])
@@ -253,7 +256,7 @@ class SequenceState:
     def confirm(
         self, chunk: ScheduledChunk, token_ids: Sequence[int]
     ) -> tuple[int, FinishReason | None]:
-        """Take what came of a chunk: how many of the new tokens count, and why it ended.
+        """Take in a chunk's result; return how many new tokens count, and why the sequence ended.
 
         Of the chunk's proposals all new tokens but the last stand; the others were computed in
         vain.

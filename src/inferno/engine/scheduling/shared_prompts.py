@@ -51,7 +51,7 @@ class SharedPrompts:
     def find_awaited(
         self, sequence: SequenceState, prefix: Prefix, most_cached: int
     ) -> tuple[SequenceState, int] | None:
-        """Find who is about to compute blocks that would make its prefix longer, and how many.
+        """Find the sequence that is about to compute more blocks of the same prompt, and how many.
 
         most_cached     tokens that the sequence may find in the prefix cache.
         """

@@ -1,11 +1,11 @@
 """Share out a step's tokens among streams and the prompts under way.
 
-Prompts share by deficit round robin. Each is entitled to an equal part of every step, and what it
-was given less, or more, is carried over. The measure is seconds by the cost model, or tokens where
-there is none, so those that are deep in a long context can't take more than their part. Whoever can
-end within what is due to it goes first. The rest goes to those that most is due to, in large
-chunks, for many small ones would take longer. So how long a prompt waits for its first token
-depends on its own length and on how many prompts there are, but not on how long the others are.
+Prompts share by deficit round robin. Each is entitled to an equal part of every step; what it got
+less, or more, is carried over. The unit is seconds by the cost model, or tokens where there is
+none, so a prompt deep in a long context can't take more than its part. A prompt that can end within
+its part goes first. The rest goes to the prompts that are owed most, in large chunks, for many
+small ones would take longer. So how long a prompt waits for its first token depends on its own
+length and on the number of prompts, but not on the length of others.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _LEAST_STREAMS = 10.0
 class StepBound:
     """The time that a step may take.
 
-    target_seconds  where a stream runs; None for "auto", 0 for no bound at all, with or without
-                    streams.
+    target_seconds  the bound where a stream runs; None for "auto", 0 for no bound at all.
     full_step       tokens of a full step.
     """
 
@@ -61,7 +60,7 @@ class StepBound:
 class StepRoom:
     """The room that is left in a step: tokens, and seconds if they are bounded.
 
-    work        what the step computes already.
+    work        the work that the step has already.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class Shares:
     ) -> dict[SequenceState, int]:
         """Return how many tokens each of these sequences, given by rank, computes in a step.
 
-        has_streams     streams wait for the step, be they among these or not.
+        has_streams     whether any streams wait for the step, given here or not.
         """
         num_tokens = self._num_tokens
         shares: dict[SequenceState, int] = {}
@@ -190,8 +189,8 @@ def share_out(
 ) -> dict[SequenceState, int]:
     """Return how many tokens each of these prompts, given by rank, computes in a step.
 
-    is_first    no other prompts were given any: then one of these gets a block, or what is missing
-                of it, even if there is no time for that.
+    is_first    whether no other prompt was given tokens: then the first one gets at least a block,
+                or the rest of one, even if there is no time for it.
     """
     whole = room.size
     part = whole / len(prompts)

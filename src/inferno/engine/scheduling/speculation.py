@@ -1,8 +1,8 @@
-"""Speculative decoding: guesses of what follows a stream's tokens, computed with them in one step.
+"""Decode speculatively: compute guesses of what follows a stream's tokens in the same step.
 
-A guess stands while it is what the sequence draws anyway, so guesses change how many tokens a step
-gives and never which. `StepPlan` carries them, the executor compares, and `Scheduler.commit` takes
-as many as stand. `acceptance.py` says how many pay.
+A guess stands if the sequence draws the same token, so guesses change how many tokens a step gives
+and never which. `StepPlan` carries guesses, the executor compares, and `Scheduler.commit` takes as
+many as stand. `acceptance.py` says how many pay.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Reserve = Callable[[SequenceState, int], int]
 
 
 class Proposer(Protocol):
-    """Guesses the tokens that follow sequences."""
+    """A protocol of who guesses the tokens that follow sequences."""
 
     @property
     def name(self) -> str:
@@ -58,13 +58,13 @@ class Proposer(Protocol):
     def takes_passes(self) -> bool:
         """Return whether each token takes a pass of a model, for all sequences together.
 
-        Then it is asked for as many tokens as pay. Else it is asked for all that it finds.
+        If so, the proposer is asked for as many tokens as pay; else for all that it finds.
         """
         ...
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory that it takes."""
+        """Return the memory that the proposer takes."""
         ...
 
     def serves(self, sequence: SequenceState) -> bool:
@@ -74,17 +74,17 @@ class Proposer(Protocol):
     def propose(
         self, sequences: Sequence[SequenceState], most: Sequence[int]
     ) -> Sequence[Sequence[int]]:
-        """Return token ids of the model that may follow each sequence: at most so many, or none.
+        """Return token ids that may follow each sequence: at most as many as asked for, or none.
 
-        The blocks of a sequence have room for them, if takes_passes.
+        With takes_passes, the blocks of a sequence have room for the tokens.
         """
         ...
 
     def forget(self, sequence: SequenceState) -> None:
-        """Let go of what is kept for a sequence: it has ended. It may be one that is not known."""
+        """Drop what is kept for a sequence that has ended; it may be an unknown one."""
 
     def clear(self) -> None:
-        """Forget all sequences: nobody knows what is left of their blocks."""
+        """Forget all sequences, whose blocks may hold anything from now on."""
 
 
 class _Guess(NamedTuple):
@@ -150,9 +150,9 @@ class _Step:
 
 
 class Speculation:
-    """Owns all proposers, and what became of their proposals.
+    """The owner of all proposers, and of the counts of their proposals.
 
-    proposers       in the order in which they are asked; who finds nothing leaves it to the next.
+    proposers       in the order of asking; the next one is asked where one finds nothing.
     num_tokens      how many to propose at most, whether it pays or not; None: as many as pay.
     is_on           False proposes nothing, not even what constraints force.
     clock           seconds, from any beginning.
@@ -185,7 +185,7 @@ class Speculation:
 
     @property
     def counts(self) -> tuple[ProposalCounts, ...]:
-        """Return what became of all proposals so far, by proposer."""
+        """Return how many proposals were made and how many stood so far, by proposer."""
         accounts = {**self._accounts, GRAMMAR: self._of_grammars}
         return tuple(
             ProposalCounts(name, each.num_proposed, each.num_stood)
@@ -209,19 +209,19 @@ class Speculation:
 
     @property
     def is_asleep(self) -> bool:
-        """Return whether nobody is to be asked in the next step: nobody needs to wait for it."""
+        """Return whether no proposer is to be asked in the next step, so that no step need wait."""
         return not self._is_on or not (
             self._num_bound or (self._num_served and not self._num_asleep)
         )
 
     def may_follow(self, sequence: SequenceState) -> bool:
-        """Return whether proposals of the next step may follow a sequence's token in flight."""
+        """Return whether the next step may have proposals after a sequence's token in flight."""
         known = self._known.get(sequence)
         is_served = known is not None and bool(known.servants) and not self._num_asleep
         return self._is_on and (is_served or sequence.constraint is not None)
 
     def add(self, sequence: SequenceState) -> None:
-        """Get to know a new sequence; whoever serves it has some credit."""
+        """Start to count for a new sequence; the proposers that serve it get some credit."""
         servants = frozenset(each.name for each in self._proposers if each.serves(sequence))
         self._known[sequence] = _Known(servants)
         for name in servants:
@@ -231,7 +231,7 @@ class Speculation:
         self._num_asleep = 0
 
     def is_awake(self) -> bool:
-        """Return whether anybody is to be asked in this step; called once for each."""
+        """Return whether a proposer is to be asked in this step; call it once a step."""
         if self._num_asleep:
             self._num_asleep -= 1
             return bool(self._num_bound) and self._is_on
@@ -246,13 +246,13 @@ class Speculation:
         reserve: Reserve,
         began: float,
     ) -> dict[SequenceState, tuple[int, ...]]:
-        """Return proposals for the streams among those that have a share of a step.
+        """Return proposals for the streams among the sequences that compute in a step.
 
-        What a constraint forces is proposed before all guesses, for it stands for sure.
+        Tokens that a constraint forces are proposed before all guesses, for they are sure to stand.
 
         window      see StepWork.
-        num_tokens  room that the step has left for all of them together.
-        began       when planning began, in a way that takes longer than where nobody is asked.
+        num_tokens  room that the step has left for all proposals together.
+        began       when planning began; asking proposers makes it take longer.
         """
         self._pass_seconds = 0.0
         asked = [] if self._num_asleep else self._to_ask(shares)
@@ -294,7 +294,7 @@ class Speculation:
     ) -> None:
         """Take in how many of a sequence's proposals stood.
 
-        began   when its results began to be taken in, which takes longer than without proposals.
+        began   when taking in the results began; proposals make it take longer.
         """
         known = self._known[sequence]
         name = known.in_flight
@@ -310,11 +310,11 @@ class Speculation:
 
     @property
     def told(self) -> Mapping[SequenceState, tuple[ProposalCounts, ...]]:
-        """Return what became of proposals so far, by proposer, of each sequence that had any."""
+        """Return the counts of proposals so far, by proposer, of each sequence that had any."""
         return self._told
 
     def forget(self, sequence: SequenceState) -> None:
-        """Let go of a sequence that has ended."""
+        """Drop what is known of a sequence that has ended."""
         known = self._known.pop(sequence, None)
         self._told.pop(sequence, None)
         if known is not None:

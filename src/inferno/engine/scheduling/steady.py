@@ -1,7 +1,7 @@
-"""The usual step, in few instructions: each running sequence computes the token that it has drawn.
+"""Plan the usual step in few instructions: each running sequence computes the token it has drawn.
 
 A server with hundreds of streams makes such steps nearly always, and a fast device does them in
-milliseconds. What is here does for them exactly what the scheduler's rule would do, or nothing.
+milliseconds. The functions here do exactly what the scheduler's rule would do, or nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def streams(
 ) -> list[SequenceState]:
     """Return the running sequences that lack one token; none unless the others lack nothing.
 
-    Nor is it a usual step where blocks are short, where somebody is new to the executor, where
-    tokens may be proposed, or where more than `most` would be computed.
+    A step isn't a usual one either where blocks are short, where a sequence is new to the executor,
+    where tokens may be proposed, or where more than `most` would be computed.
     """
     if not speculation.is_asleep:
         return []
@@ -112,7 +112,7 @@ def schedule(
 
 
 def retire(sequences: list[SequenceState], chunks: Sequence[ScheduledChunk]) -> list[SequenceState]:
-    """Note that chunks are in flight no more, whatever came of them; return their sequences."""
+    """Note that chunks are in flight no more, whatever their results; return their sequences."""
     for sequence, chunk in zip(sequences, chunks, strict=True):
         sequence.num_in_flight -= 1
         if chunk.proposed_token_ids:
@@ -129,9 +129,9 @@ def take_in(
     events: list[TokenEvent],
     otherwise: Callable[[SequenceState, ScheduledChunk, StepResult], None],
 ) -> None:
-    """Take in results that are one more token of a stream and no end of it, and add their events.
+    """Take in results that are one more token of a stream but not its end, and add their events.
 
-    The others, but for those of sequences that have ended, are taken in `otherwise`, in their turn.
+    Other results, except of sequences that have ended, go to `otherwise`, in their turn.
     """
     told = speculation.told
     block_size = blocks.block_size

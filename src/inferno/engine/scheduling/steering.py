@@ -1,4 +1,4 @@
-"""Steer outputs to an end within their budgets, so that none is cut off in the midst.
+"""Steer constrained outputs to an end within their budgets, so that no output is cut off.
 
 A constraint knows how few tokens make an output whole. Whatever is drawn stands as long as the
 output can still be made whole in the tokens that are left; else the token is banned and the row is
@@ -35,7 +35,8 @@ def follow(
 ) -> FinishReason | None:
     """Let a sequence's constraint follow its new tokens; return why it ended, if it did.
 
-    reason      by the tokens alone. A whole output that uses up its budget isn't cut off.
+    reason      why the sequence ended by its tokens alone. A whole output that uses up its budget
+                isn't cut off.
     """
     constraint = sequence.constraint
     if constraint is None or reason is FinishReason.STOP:
@@ -73,9 +74,9 @@ class Steering:
     def masks_to_redraw(
         self, results: Sequence[StepResult], vocab_size: int
     ) -> dict[MaskKey, Mask]:
-        """Return masks of all rows of the chunks that must be drawn again; none: it is done.
+        """Return masks of all rows of the chunks that must be drawn again; empty if no chunk must.
 
-        results     of all chunks of the step, as they are now.
+        results     the results of all the step's chunks so far.
         """
         masks: dict[MaskKey, Mask] = {}
         for index, sequence, chunk, constraint in self._chunks:

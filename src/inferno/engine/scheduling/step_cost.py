@@ -1,4 +1,4 @@
-"""Expect a step's time, by prices of what it computes that are learnt from earlier steps.
+"""Expect a step's time by the prices of its parts, learnt from earlier steps.
 
 A step costs a fixed part (each weight is read once), a part per row of logits and its draw, a part
 per token, and attention: a part per key that a token sees, and one per key that a chunk reads.
@@ -6,8 +6,8 @@ Tokens have three prices, for the first of a step hide behind the reading of wei
 fill the processor. Prices are never negative, and fit the measured times with the least relative
 error. So a step that was held up for once, by a page fault or a busy machine, counts little.
 
-What was seen is kept apart by the size of the steps: a long time with nothing but small steps
-teaches the model all about them, and makes it forget nothing of prompts.
+Observations are kept apart by the size of steps, so a long time with nothing but small steps
+doesn't make the model forget the cost of prompts.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ _RIDGE = 1e-4  # what holds a price where it was, beside what was seen
 
 @dataclass(slots=True)
 class StepWork:
-    """The work of a step, in the figures that have prices.
+    """The work of a step, as counts that have prices.
 
     window      the longest window of the model's layers; None where one of them sees everything.
     num_rows    of logits: one per chunk, and one per proposal.
-    num_pairs   for each token the keys that it sees; num_keys: for each chunk those that it reads.
+    num_pairs   the keys that each token sees, summed; num_keys: the keys that each chunk reads,
+                summed.
     """
 
     window: int | None = None
@@ -76,7 +77,7 @@ class StepWork:
         self.num_keys += 1
 
     def with_chunk(self, start: int, num_tokens: int) -> StepWork:
-        """Return the cost of the same step with one more chunk."""
+        """Return the work of the same step with one more chunk."""
         more = StepWork(self.window)
         more.num_rows, more.num_tokens = self.num_rows, self.num_tokens
         more.num_pairs, more.num_keys = self.num_pairs, self.num_keys
@@ -84,7 +85,7 @@ class StepWork:
         return more
 
     def with_proposal(self, *positions: int) -> StepWork:
-        """Return the cost of the same step with proposals at these positions."""
+        """Return the work of the same step with proposals at the given positions."""
         more = replace(self)
         for position in positions:
             more.widen(position)
@@ -92,7 +93,7 @@ class StepWork:
 
     @property
     def figures(self) -> tuple[int, ...]:
-        """Return the figures, in the order of the prices."""
+        """Return the counts in the order of the prices."""
         tokens = self.num_tokens
         few, some = min(tokens, _FEW), min(max(tokens - _FEW, 0), _SOME - _FEW)
         more = tokens - few - some
@@ -100,7 +101,7 @@ class StepWork:
 
 
 class StepCostModel:
-    """Learns from each step, within microseconds, and expects the time of the next."""
+    """A model of a step's time, which learns from each step within microseconds."""
 
     def __init__(self) -> None:
         self._prices: list[float] | None = None
@@ -130,7 +131,7 @@ class StepCostModel:
         return seconds
 
     def expect_more(self, num_tokens: int, window: int | None) -> float | None:
-        """Return the seconds that a sequence's first tokens add to steps; None as in `expect`."""
+        """Return the seconds that a sequence's first tokens add to steps; None before any step."""
         if self._prices is None:
             return None
         work = StepWork(window)
@@ -146,7 +147,7 @@ class StepCostModel:
         return max(0.0, fixed + _FEW * (few - more) + (_SOME - _FEW) * (some - more))
 
     def most_tokens(self, work: StepWork, start: int, most: int, seconds: float) -> int:
-        """Return how many of a chunk's next tokens, at most `most`, a step can take in time."""
+        """Return how many of a chunk's next tokens, at most `most`, fit into a step's time."""
         if self._prices is None or self._takes(work, start, most) <= seconds:
             return most
         low, high = 0, most  # `low` fits, `high` may

@@ -1,8 +1,8 @@
 """The CPU's backend: compiled kernels, and the reference for what they don't take.
 
-They take activations in float32 and bfloat16, weights in panels, and a cache that lies as
-`empty_cache` makes it; float16, plain weights and attention by name are the reference's.
-Shape letters as in ops.
+Kernels take activations in float32 and bfloat16, weights in panels, and a cache that lies as
+`empty_cache` makes it; float16, plain weights and attention by name are the reference's. Shape
+letters as in ops.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def why_not_invariant(
     block_size: int,
     width: int,
 ) -> str | None:
-    """Return None for all that kernels compute: they have one order of sums in any case."""
+    """Return None where kernels compute, which sum in one order, else the reference's answer."""
     if dtype in COMPUTED and kv_dtype in TYPES:
         return None
     return reference.why_not_invariant(

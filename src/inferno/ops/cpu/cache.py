@@ -37,7 +37,7 @@ def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> La
 
 
 def is_laid_out(kv: LayerKV) -> bool:
-    """Say whether a layer's cache lies as the kernels want it."""
+    """Return whether a layer's cache has the layout that the kernels read."""
     _, slots, heads, size = kv.keys_NSKD.shape
     whole = (heads * size * slots, size, slots * size, 1)
     transposed = (heads * size * slots, 1, size * slots, slots)

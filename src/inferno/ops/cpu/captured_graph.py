@@ -1,4 +1,4 @@
-"""A forward pass as a list of kernel calls: captured once, then run with no Python between them."""
+"""Capture a forward pass as a list of kernel calls, which then run with no Python in between."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from inferno.ops.captured_graph import KernelContext, NotCapturable
 
 
 class CallList:
-    """A list of kernel calls that are made again, in order.
+    """A captured list of kernel calls, which is run again in order.
 
-    result      what they compute, contiguous; its memory is given back to the arena, for the next
-                graph to compute in. Kept for each, a server's graphs would add up.
-    context     owns that arena, and lives as long as this.
+    result      the result, contiguous; its memory is given back to the arena, so that all graphs
+                compute in the same memory.
+    context     the context that owns the arena; the list keeps it alive.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CallList:
 
 
 class CallCapture:
-    """Captures a context's kernel calls; what they compute lies in an arena of its own."""
+    """A recorder of a context's kernel calls, with an arena of its own for results."""
 
     def __init__(self, context: _native.KernelContext) -> None:
         self._context = context

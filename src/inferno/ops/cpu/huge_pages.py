@@ -55,7 +55,7 @@ def weight_memory(num_bytes: int) -> Tensor:
 def on_small_pages() -> Sequence[tuple[int, int]]:
     """Return the memory of weights that is to be moved to huge pages: addresses and bytes.
 
-    What has been moved is still among these: to find that out takes no time.
+    The result still has weights that were moved already: to find this out takes no time.
     """
     return _slabs.filled() if _collapses_later() else ()
 

@@ -1,4 +1,4 @@
-"""Data as the compiled kernels take and give them: addresses, types, memory from an arena."""
+"""Convert data for the compiled kernels: addresses, types, and memory from an arena."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COMPUTED = frozenset({torch.float32, torch.bfloat16})  # what activations may be
 
 
 def is_ours(x: Tensor) -> bool:
-    """Say whether the kernels compute with such activations."""
+    """Return whether the kernels compute with activations of this dtype and device."""
     return x.dtype in COMPUTED
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Return unfilled memory for a result, from an arena: a step asks the system for nothing."""
+    """Return unfilled memory for a result from an arena, so that steps don't ask the system."""
     return _native.empty(list(shape), TYPES[dtype])
 
 
@@ -30,7 +30,7 @@ def kernel_context(num_threads: int) -> _native.KernelContext:
 
 
 def matrix(x: Tensor) -> _native.Matrix:
-    """Describe a tensor to the kernels; its rows have no gaps, but may lie apart."""
+    """Describe a matrix to the kernels, whose rows have no gaps but may lie apart."""
     count, *sizes = x.shape
     return x.data_ptr(), TYPES[x.dtype], count, math.prod(sizes), x.stride(0)
 

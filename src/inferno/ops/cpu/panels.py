@@ -36,7 +36,7 @@ PANEL = FILL_ROWS
 class PanelWeight:
     """A weight [O, I] in panels: codes and scales (empty for floats), and the kernels' view.
 
-    dtype  what is computed with: of activations, and of rows taken out of an embedding.
+    dtype  of activations, and of rows taken out of an embedding.
     """
 
     format: WeightFormat
@@ -48,7 +48,7 @@ class PanelWeight:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that it takes."""
+        """Return the number of bytes that the weight takes."""
         return self.codes.nbytes + self.scales.nbytes
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
@@ -121,7 +121,7 @@ class PanelExperts:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that they take."""
+        """Return the number of bytes that the weights take."""
         return sum(expert.num_bytes for expert in self.experts)
 
     def __getitem__(self, index: int) -> PanelWeight:
@@ -159,7 +159,7 @@ def _view(
 def deserialize(serialized: SerializedWeight) -> PackedWeight:
     """Return the weight that was serialized, over the same memory, aligned to 64 bytes.
 
-    Raises ValueError, KeyError or TypeError where it describes none.
+    Raises ValueError, KeyError or TypeError where the data describe no weight.
     """
     return deserialize_by(_read, serialized)
 
@@ -182,9 +182,9 @@ def allocate(
     *,
     is_invariant: bool = False,
 ) -> PackedWeight | PackedExperts | None:
-    """Return a weight of unfilled panels, or the reference's where no kernel takes the format.
+    """Return a weight of unfilled panels, or the reference's if no kernel takes the format.
 
-    Products of panels have one order in any case.
+    Products of panels always sum in one order, so is_invariant changes nothing.
     """
     formats = [one.format for one in ranges]
     is_computed = dtype in COMPUTED or len(shape) == 3  # of experts the reference reads panels

@@ -1,8 +1,8 @@
 """CUDA's backend: kernels in Triton, and the reference for what they don't take.
 
-One text of a kernel serves every NVIDIA chip from SM80 on. Without a GPU the same text is run by
-Triton's interpreter (TRITON_INTERPRET=1, set before this is imported), on tensors of the CPU, and
-compiled to machine code. Shape letters as in ops.
+One source of a kernel serves every NVIDIA chip from SM80 on. Without a GPU the same source runs in
+Triton's interpreter (TRITON_INTERPRET=1, set before this module is imported), on tensors of the
+CPU, and can be compiled to machine code. Shape letters as in ops.
 """
 
 from __future__ import annotations

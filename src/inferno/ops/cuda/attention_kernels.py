@@ -1,9 +1,9 @@
 """Kernels of attention over the paged cache: FlashAttention-2, and its split form for few queries.
 
-Both walk a request's keys in ascending positions, in tiles, with a softmax that is rescaled when a
-tile raises the maximum (Dao, FlashAttention-2, arXiv:2307.08691). Heads that share a key/value head
-are rows of one tile: row r of a request is its token r // G, head r % G of the group, so keys and
-values are read once for the whole group.
+Both kernels walk a request's keys in ascending positions, in tiles, with a softmax that is rescaled
+when a tile raises the maximum (Dao, FlashAttention-2, arXiv:2307.08691). Heads that share a
+key/value head are rows of one tile: row r of a request is its token r // G, head r % G of the
+group, so keys and values are read once for the whole group.
 
 prefill  one program takes a tile of rows and walks all of their keys.
 decode   one program takes at most a tile of rows and the keys of one split (Dao et al.,
@@ -47,7 +47,7 @@ LOG2_E = tl.constexpr(flash.LOG2_E)
 
 @triton.jit
 def split_of(position):
-    """Return the split that a position lies in; of a number, or of a vector of them."""
+    """Return the number of the split that a position lies in, for one position or a vector."""
     short = tl.minimum(position, SHORT_SPLIT * NUM_SHORT)
     return short // SHORT_SPLIT + (position - short) // LONG_SPLIT
 
@@ -60,7 +60,7 @@ def split_start(split):
 
 @triton.jit
 def splits_seen(query_len, context_len, window):
-    """Return the first split that some token of a request sees, and the end of those."""
+    """Return the first split that some token of a request sees, and the end of these splits."""
     first = tl.maximum(context_len - query_len + 1 - window, 0)
     return split_of(first), split_of(tl.maximum(context_len, 1) - 1) + 1
 
@@ -91,8 +91,8 @@ def items_of(
     A request with `few_rows` at most is computed by splits, any other by tiles: its own number of
     rows decides, never another request.
 
-    KIND  of items: "tiles" of requests of many rows; of those of few rows "splits" of each tile, or
-          "tokens".
+    KIND  of items: "tiles" of requests with many rows; "splits" of each tile, or "tokens", of
+          requests with few.
     """
     request = first_request + tl.arange(0, SEARCHED)
     query_len, context_len = lens_of(request, request < num_requests, query_starts, context_lens)
@@ -144,9 +144,9 @@ def find_item(
     BLOCK_M: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """Return an item's request, its number among the items of that request, and tokens before it.
+    """Return an item's request, its number within the request, and the tokens of earlier requests.
 
-    These are the tokens of earlier requests of few rows. Without such an item, the request is
+    Only requests of few rows count for the tokens. Where there is no such item, the request is
     num_requests or more.
     """
     request = 0
@@ -200,7 +200,7 @@ def join_dims(parts, PARTS: tl.constexpr):
 
 @triton.jit
 def no_sums(ROWS: tl.constexpr, DIMS: tl.constexpr, PARTS: tl.constexpr):
-    """Return the sums of no values, in parts as `split_dims` makes them."""
+    """Return sums of zero, in the parts that `split_dims` makes."""
     zeros = tl.zeros((ROWS, DIMS // PARTS), tl.float32)
     if PARTS == 1:
         sums = (zeros,)
@@ -215,8 +215,8 @@ def no_sums(ROWS: tl.constexpr, DIMS: tl.constexpr, PARTS: tl.constexpr):
 def load_scales(scales, slot, is_key, COLUMNS: tl.constexpr):
     """Return the scales of slots, loaded once.
 
-    Of fewer than there are threads the compiler (3.6) would have each thread load all that it
-    multiplies by, which takes its registers. So there are more columns, of which one is loaded.
+    With fewer scales than threads, the compiler (3.6) would have each thread load all scales that
+    it multiplies by, into its registers. So there are more columns, of which one is loaded.
     """
     column = tl.arange(0, COLUMNS)[None, :]
     loaded = tl.load(scales + slot[:, None] + column, mask=is_key[:, None] & (column == 0), other=0)
@@ -546,8 +546,9 @@ def combine_splits_kernel(
 ):
     """Merge the splits of one row in ascending order, MERGED at a time.
 
-    Those merged together begin at a multiple of MERGED, wherever the request's first one is: with a
-    window that depends on the other tokens of its chunk, and a row's bits must not.
+    Splits that are merged together begin at a multiple of MERGED, wherever the request's first
+    split is: with a window the first split depends on the chunk's other tokens, and a row's bits
+    must not.
     """
     request, index, _ = find_item(
         *(tl.program_id(0), query_starts, context_lens, num_requests),

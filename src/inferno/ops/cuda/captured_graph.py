@@ -1,8 +1,8 @@
-"""A forward pass as a CUDA graph: captured once, then launched as a whole.
+"""Capture a forward pass as a CUDA graph, which is then launched as a whole.
 
-All graphs of an engine draw their memory from one pool, for they run one after the other: what one
-computes lasts until the next is replayed. They read and write the addresses that were there at the
-capture, so inputs must lie in the same places (see PinnedUpload).
+All graphs of an engine draw their memory from one pool, for they run one after the other: a result
+lasts until the next graph is replayed. Graphs read and write the addresses of the capture, so
+inputs must lie in the same places (see PinnedUpload).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inferno.ops.captured_graph import KernelContext, NotCapturable
 
 
 class CudaGraph:
-    """A captured pass, and where its result lies after each replay."""
+    """A captured forward pass, and the tensor that has its result after each replay."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, result: Tensor) -> None:
         self._graph = graph
@@ -29,7 +29,7 @@ class CudaGraph:
 
 
 class CudaCapture:
-    """Captures passes that share a pool of memory."""
+    """A recorder of forward passes that share a pool of memory."""
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -38,7 +38,7 @@ class CudaCapture:
         self._results: dict[tuple[torch.Size, torch.dtype], Tensor] = {}
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[CudaGraph, Tensor]:
-        """Run a function once to compile its kernels, then capture it; it may be run twice."""
+        """Run a function once to compile its kernels, perhaps twice, then capture it."""
         # On the stream in force: cuBLAS keeps memory for each that it meets, 32 MiB on SM90.
         first = function()
         if self._stream is None:  # PyTorch's own is of the GPU on which it captured first of all
@@ -61,9 +61,9 @@ class CudaCapture:
 
 
 def refuse_capture(reason: str) -> None:
-    """Raise NotCapturable where a graph is being captured, for it would repeat this step's numbers.
+    """Raise NotCapturable while a graph is captured, which would repeat this step's numbers.
 
-    reason  what is computed by numbers that the host has read.
+    reason  names what is computed from numbers that the host has read.
     """
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         raise NotCapturable(reason)

@@ -1,6 +1,6 @@
 """The chips that kernels are made for: what bounds a tile, and what bounds its speed.
 
-Each kernel's own file chooses its tiles from these. Figures are those of NVIDIA's architecture
+Each kernel's own file chooses its tiles by these facts. Figures are those of NVIDIA's architecture
 papers and data sheets (dense, without sparsity).
 """
 
@@ -36,20 +36,20 @@ class Chip:
 
     @property
     def has_fp8(self) -> bool:
-        """Return whether its tensor cores multiply 8-bit floats."""
+        """Return whether the tensor cores multiply 8-bit floats."""
         return self.capability >= 89
 
     @property
     def has_warpgroups(self) -> bool:
-        """Return whether its tensor cores take tiles of 64 rows from shared memory.
+        """Return whether the tensor cores take tiles of 64 rows from shared memory.
 
-        Those of consumers' Blackwell, SM120, have Ada's instructions instead.
+        Tensor cores of consumers' Blackwell, SM120, have Ada's instructions instead.
         """
         return 90 <= self.capability < 120
 
     @property
     def has_tensor_memory(self) -> bool:
-        """Return whether its tensor cores leave sums in a memory of their own."""
+        """Return whether the tensor cores leave sums in a memory of their own."""
         return 100 <= self.capability < 120
 
 
@@ -67,7 +67,7 @@ INTERPRETED = next(chip for chip in CHIPS if chip.capability == 90)
 
 @cache
 def chip_of(device: torch.device) -> Chip:
-    """Return the kind of a device: the newest that is known and not newer than it."""
+    """Return a device's kind of chip: the newest known one that isn't newer than the device."""
     if device.type != "cuda":
         return INTERPRETED
     major, minor = torch.cuda.get_device_capability(device)

@@ -1,6 +1,7 @@
-"""Tell those who wait of kernels that are made ready.
+"""Report kernels that are being made ready to somebody who waits.
 
-Triton compiles a kernel when it is first launched, which takes seconds, or finds it in its folder.
+Triton compiles a kernel at its first launch, which takes seconds, or loads it from its cache
+folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values of packed weights, for kernels: a word of codes becomes floats, one slot at a time.
+"""Unpack weights inside kernels: a word of codes becomes floats, one slot at a time.
 
 `packed_weights` says where the bits are. A whole number becomes a float without the conversion
 unit, which takes a quarter of a multiplier's rate: its bits are put in the mantissa of a float of
@@ -46,7 +46,7 @@ def num_slots(format: WeightFormat) -> int:
 
 
 def format_constants(format: WeightFormat) -> dict[str, object]:
-    """Return the constants by which kernels know a format."""
+    """Return the constants that tell kernels a weight's format."""
     assert format.scale is not None, "floats have no codes"
     groups = 4 // int(format.scale.num_bytes) * (format.group // GROUP)
     return {"FORMAT": format.name, "SLOTS": num_slots(format), "GROUPS_PER_WORD": groups}
@@ -108,8 +108,8 @@ def _e4m3(words, SLOT: tl.constexpr):
 def scale(words, GROUP: tl.constexpr, FORMAT: tl.constexpr):
     """Return the scales, float32, of a group of a chunk, from the word of scales that holds it.
 
-    GROUP   which of the chunk's: slots 2 GROUP and 2 GROUP + 1 have it. FP8's words hold one scale,
-            which all groups of two chunks share.
+    GROUP   the number of the group in the chunk, of slots 2 GROUP and 2 GROUP + 1. FP8's words hold
+            one scale, which all groups of two chunks share.
     """
     if FORMAT == "mxfp4":
         byte = (words >> (8 * GROUP)) & 255
@@ -126,7 +126,7 @@ def scale(words, GROUP: tl.constexpr, FORMAT: tl.constexpr):
 
 @triton.jit
 def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
-    """Return the same elements as bfloat16: at half the cost, where two codes fit into a word.
+    """Return the elements of `elements` as bfloat16, at half the cost where two fit into a word.
 
     Two slots' codes are 16 bits apart, so both become bfloat16 at once. Neighbouring words' halves
     are then put together as the tensor cores take them, and scaled two at a time.
@@ -144,9 +144,9 @@ def bfloat16_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
 
 @triton.jit
 def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
-    """Return bits of a bfloat16, int16.
+    """Return the bits, int16, of the bfloat16 that a code is made into.
 
-    They are int4's elements plus _INT4_ZERO, MXFP4's over 2^126, and FP8's over 2^120.
+    The values are int4's elements plus _INT4_ZERO, MXFP4's over 2^126, and FP8's over 2^120.
     """
     if FORMAT == "int4":
         pair = (words >> (4 * (SLOT % 4))) & _TWO_CODES | _TWO_EXPONENTS
@@ -170,7 +170,7 @@ def bfloat16_bits(words, SLOT: tl.constexpr, FORMAT: tl.constexpr):
 
 @triton.jit
 def cached_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr, dtype: tl.constexpr):
-    """Return what a KV cache holds as the type that is computed with, without its scale.
+    """Return unscaled values of a KV cache in the type that is computed with.
 
     FORMAT  "int8" or "float8_e4m3", of which words (int32) hold four or (int16) two, in SLOTs from
             the lowest byte on, or lone bytes hold one; "" for floats.
@@ -198,7 +198,7 @@ def cached_elements(words, SLOT: tl.constexpr, FORMAT: tl.constexpr, dtype: tl.c
 
 @triton.jit
 def float8_bits(words, SLOT: tl.constexpr, SHIFT: tl.constexpr):
-    """Return bits of a 16-bit float, int16, whose exponent has SHIFT more bits than float8's."""
+    """Return the bits, int16, of a 16-bit float with SHIFT more exponent bits than float8."""
     # Two bytes at once go to the tops of a word's halves.
     moved = words.to(tl.int32) << (8 if SLOT % 2 == 0 else 0)
     pair = (moved & _TWO_SIGNS) | ((moved & 0x7F007F00) >> SHIFT)

@@ -1,4 +1,4 @@
-"""The kernels of the draw, to the bit what ops/reference/sampling.py says, launched by `sampling`.
+"""Draw tokens in kernels, with the bits of ops/reference/sampling.py; `sampling` launches them.
 
 Weights are whole numbers, so sums are exact in any order, and a row's token depends on nothing but
 that row, however it is cut. No row is ordered. Of tokens by rank a draw needs three places: where
@@ -45,7 +45,7 @@ _DIGITS = tl.constexpr(16)  # of a selection's step: 4 bits
 
 @triton.jit
 def load_logits(logits, allowed, row, token, is_inside, logits_stride_r, vocab_size):
-    """Return logits, and minus infinity where tokens are not allowed or there are none."""
+    """Return logits, with minus infinity where a token isn't allowed or doesn't exist."""
     logit = tl.load(logits + row * logits_stride_r + token, is_inside, other=_NEVER)
     if allowed is not None:
         num_words = (vocab_size + 31) // 32
@@ -81,14 +81,14 @@ def _weigh(scaled, least, unit):
 
 @triton.jit
 def ordinal(logit):
-    """Return int32 numbers in the order of float32 values: their bits, reversed below 0."""
+    """Return int32 numbers that sort as float32 values do: the values' bits, reversed below 0."""
     bits = tl.where(logit == 0.0, 0, logit.to(tl.int32, bitcast=True))
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit
 def logit_of(number):
-    """Return what has that ordinal."""
+    """Return the float32 value that has a given ordinal."""
     return (number ^ ((number >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
 
@@ -143,7 +143,7 @@ def weigh_kernel(
     BLOCK: tl.constexpr,
     RUNGS: tl.constexpr,
 ):
-    """Measure what a chunk has above each rung: its mass, and its tokens in the bits above that."""
+    """Measure the mass and the number of tokens that a chunk has above each rung, in one word."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS).to(tl.int64)
     is_drawn, top, inverse_temperature, least = _load_scale(
         fields, peak, row, row < num_rows, num_rows, unit
@@ -202,7 +202,7 @@ def pick_kernel(
     RUNGS: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """Draw the tokens of rows without a cut; of the others, pick the rung that has enough above it.
+    """Draw the tokens of rows without a cut; for other rows, pick the rung with enough above it.
 
     mass [R]        of all tokens.
     picked [3, R]   int32: the rung; the tokens above it, or -1 if that's more than the capacity;
@@ -305,7 +305,7 @@ def gather_kernel(
     BLOCK: tl.constexpr,
     RUNGS: tl.constexpr,
 ):
-    """List the tokens of a chunk that lie above the rung, by id, behind those of chunks before."""
+    """List a chunk's tokens above the rung, by id, after the tokens of earlier chunks."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS).to(tl.int64)
     chunk = tl.program_id(1)
     is_cut, top, inverse_temperature, _ = _load_cut(fields, peak, row, num_rows, unit)
@@ -417,7 +417,7 @@ def finish_kernel(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Draw the tokens of rows that have a cut, from their lists or from the rows themselves."""
+    """Draw the tokens of rows that have a cut, from lists of tokens or from whole rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS).to(tl.int64)
     is_cut, top, inverse_temperature, least = _load_cut(fields, peak, row, num_rows, unit)
     if tl.max(is_cut.to(tl.int32)) > 0:

@@ -1,7 +1,7 @@
-"""Rows of an embedding table, and SwiGLU's gate where no product has it in its epilogue.
+"""Copy rows of an embedding table, and compute SwiGLU's gate where no product includes it.
 
-Both move memory and little else: a program takes 1024 columns of a row, eight of a thread, so that
-16-bit values come 128 bits at a time.
+Both kernels move memory and little else: a program takes 1024 columns of a row, eight of a thread,
+so that 16-bit values come 128 bits at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def embedding_kernel(
     num_parts,
     COLUMNS: tl.constexpr,
 ):
-    """Copy a part of one token's row; an id that the table doesn't have gives zeros."""
+    """Copy a part of one token's row; an id outside the table gives zeros."""
     token = (tl.program_id(0) // num_parts).to(tl.int64)
     i = (tl.program_id(0) % num_parts) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.load(ids + token)
@@ -45,7 +45,7 @@ def embedding_kernel(
 
 @triton.jit
 def silu_mul_kernel(gate_up, out, gate_up_stride_t, num_features, num_parts, COLUMNS: tl.constexpr):
-    """Compute a part of one row of silu(gate) * up, which lie side by side."""
+    """Compute a part of one row of silu(gate) * up; gate and up lie side by side."""
     token = (tl.program_id(0) // num_parts).to(tl.int64)
     i = (tl.program_id(0) % num_parts) * COLUMNS + tl.arange(0, COLUMNS)
     is_inside = i < num_features
@@ -85,7 +85,7 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
 
 
 def silu_mul(gate_up_TF: Tensor) -> Tensor:
-    """Compute silu(first half) * second half, the former rounded: [T, 2F] -> [T, F]."""
+    """Compute silu(first half), rounded, times the second half: [T, 2F] -> [T, F]."""
     if gate_up_TF.dtype not in TYPE_NAMES or gate_up_TF.stride(-1) != 1 or gate_up_TF.ndim != 2:
         return reference.silu_mul(gate_up_TF)
     num_tokens, num_features = gate_up_TF.shape[0], gate_up_TF.shape[1] // 2
@@ -104,7 +104,7 @@ def silu_mul(gate_up_TF: Tensor) -> Tensor:
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield both kernels for each type, of rows that are multiples of 16 and not."""
+    """Yield both kernels for each type, with rows of multiples of 16 and other sizes."""
     for dtype, letters in TYPE_NAMES.items():
         for mark in (":16", ""):
             pointer, number = f"*{letters}:16", f"i32{mark}"

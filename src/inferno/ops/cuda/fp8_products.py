@@ -2,7 +2,7 @@
 
 This is DeepSeek's recipe (arXiv:2412.19437, section 3.3), which Qwen's FP8 checkpoints were made
 for. Each 128 inputs of a row are quantized by their largest value; tensor cores add up 128 products
-of elements, and float32 takes over from there: such a sum is scaled by the weight's scale and the
+of elements, and float32 takes over from there: each sum is scaled by the weight's scale and the
 row's, and added. So scales are exact, and sums of tensor cores, which keep few bits, stay short.
 
 Any number of rows is quantized and multiplied in this way, in steps of 128 inputs from the first
@@ -39,7 +39,7 @@ _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 def linear(
     x_TI: Tensor, weight_OI: CodedWeight, bias_O: Tensor | None, out: Tensor | None
 ) -> Tensor:
-    """Return the products of rows, whose values lie side by side, as `ops.linear` does."""
+    """Return what `ops.linear` returns, for rows whose values lie side by side."""
     if out is not None and out.stride(-1) != 1:
         return out.copy_(linear(x_TI, weight_OI, bias_O, torch.empty_like(out).contiguous()))
     num_rows, num_outputs = len(x_TI), weight_OI.shape[0]
@@ -124,7 +124,7 @@ def quantize_rows_kernel(
     scales_stride_g,
     GROUPS: tl.constexpr,
 ):
-    """Quantize a few groups of one row; where a weight's word has input p, so has the row's."""
+    """Quantize a few groups of one row; inputs lie as in the words of a weight."""
     row = tl.program_id(0).to(tl.int64)
     groups = tl.program_id(1) * GROUPS + tl.arange(0, GROUPS)
     place = tl.arange(0, _GROUP)
@@ -163,7 +163,7 @@ def fp8_linear_kernel(
     BLOCK_O: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
-    """Make a tile of BLOCK_O outputs of BLOCK_T rows."""
+    """Compute a tile of BLOCK_O outputs of BLOCK_T rows."""
     row_tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     rows = row_tile * BLOCK_T + tl.arange(0, BLOCK_T)
     outputs = tl.program_id(1) * BLOCK_O + tl.arange(0, BLOCK_O)
@@ -195,7 +195,7 @@ def fp8_linear_kernel(
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield both kernels in every configuration that is launched on a chip."""
+    """Yield both kernels of this file in every configuration that is launched on a chip."""
     if not chip.has_fp8:
         return
     for half in TYPE_NAMES.values():

@@ -1,4 +1,4 @@
-"""Penalties of tokens that have occurred, from lists of rows that one copy brings to the device."""
+"""Penalise tokens that have occurred, by rows' lists that one copy brings to the device."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def penalize_kernel(
     BLOCK: tl.constexpr,
     SEARCH: tl.constexpr,
 ):
-    """Penalise a block of a row's tokens; lists: see `_staged`.
+    """Penalise a block of a row's tokens; `_staged` describes the lists.
 
-    A token that was drawn last counts once more. Where the list lacks it, the row's first program
-    sees so, and penalises it too.
+    The token drawn last counts once more. Where the list lacks that token, the row's first program
+    penalises it too.
     """
     i = tl.program_id(0)
     row = tl.load(lists + i).to(tl.int64)
@@ -133,7 +133,7 @@ def _staged(
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield the one kernel, for rows that are multiples of 16 and not, with and without a draw."""
+    """Yield the kernel of this file in every configuration that is launched on a chip."""
     for mark in (":16", ""):
         for has_drawn in (True, False):
             drawn: dict[str, object] = {} if has_drawn else {"drawn": None}

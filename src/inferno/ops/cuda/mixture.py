@@ -238,9 +238,9 @@ def gate_up_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Multiply rows of x by gates and ups of their expert, and join both.
+    """Multiply rows of x by the gates and ups of their expert, and join both.
 
-    hidden  [P, F], in the order by experts where choices are sorted, else in their own.
+    hidden  [P, F], in the order of experts if choices are sorted, else in the order of choices.
     """
     slot, tile = _slot_and_tile()
     expert, places_M, choices_M, is_row = rows_of_slot(
@@ -331,7 +331,7 @@ def down_kernel(
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
 ):
-    """Multiply rows of hidden by outputs of their expert; products [P, E] are by choice."""
+    """Multiply rows of hidden by outputs of their expert; products [P, E] are in choices' order."""
     slot, tile = _slot_and_tile()
     expert, places_M, choices_M, is_row = rows_of_slot(
         slot, experts, order, bounds, num_choices, num_experts, IS_SORTED, ROWS, BLOCK

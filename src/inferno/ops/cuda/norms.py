@@ -1,9 +1,9 @@
-"""RMSNorm of rows (arXiv:1910.07467), alone or joined with the sum that makes the residual stream.
+"""Compute RMSNorm of rows (arXiv:1910.07467), alone or with the sum of the residual stream.
 
 A program takes a row, in registers from the load to the store, so that memory is read once. Its sum
 of squares is a tree over the row alone, whose shape only the width decides: a row's bits are the
-same in every batch. Nothing is contracted to a multiply-add; what isn't that sum is rounded as
-the reference rounds.
+same in every batch. Nothing is contracted to a multiply-add; all but the sum is rounded as in the
+reference.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def add_rms_norm(
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield both kernels for every width of a tile, of rows that are multiples of 16 and not."""
+    """Yield both kernels for every width of a tile, of rows of multiples of 16 and others."""
     width = _MIN_WIDTH
     while width <= MAX_WIDTH:
         for dtype, letters in TYPE_NAMES.items():

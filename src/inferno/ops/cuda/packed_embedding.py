@@ -1,4 +1,4 @@
-"""Rows of an embedding table that is packed; plain ones are copied in `elementwise`.
+"""Take rows of a packed embedding table; plain tables are read in `elementwise`.
 
 A program takes a few chunks of one token's row, since a row of codes is short: 2 KB of 4096 inputs.
 
@@ -66,7 +66,7 @@ def gather_kernel(
     GROUPS_PER_WORD: tl.constexpr,
     CHUNKS: tl.constexpr,
 ):
-    """Unpack a few chunks of one token's row; an id that the table doesn't have gives zeros."""
+    """Unpack a few chunks of one token's row; an id outside the table gives zeros."""
     token = tl.program_id(0).to(tl.int64)
     row = tl.load(ids + token)
     # Padded tokens may have any id, and must read no memory that isn't the table's.

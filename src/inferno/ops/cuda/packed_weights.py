@@ -80,8 +80,8 @@ _LEAST_WEIGHT = 1e-30  # groups whose peak is less become zeros, so that 1 / sca
 class CodedWeight:
     """A weight [O, I] in codes and scales.
 
-    dtype          of activations that meet it, and of rows taken out of an embedding.
-    rounds_inputs  whether what meets it becomes FP8, as it is.
+    dtype          of activations, and of rows taken out of an embedding.
+    rounds_inputs  whether activations are rounded to FP8, like the weight.
     is_invariant   whether a row's product must have the same bits beside any other rows.
     """
 
@@ -95,7 +95,7 @@ class CodedWeight:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that it takes."""
+        """Return the number of bytes that the weight takes."""
         return self.codes.nbytes + self.scales.nbytes
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
@@ -149,9 +149,9 @@ class CodedWeight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InvariantFloats:
-    """A weight [O, I] of plain floats, whose product of a row has the same bits beside any others.
+    """A weight [O, I] of plain floats, by which a row's product has the same bits in any batch.
 
-    A tensor's has not: cuBLAS chooses its order of sums by the number of rows.
+    With a plain tensor it has not: cuBLAS chooses its order of sums by the number of rows.
     """
 
     values: Tensor
@@ -163,12 +163,12 @@ class InvariantFloats:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of activations that meet it."""
+        """Return the dtype of activations that are multiplied with the weight."""
         return self.values.dtype
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that it takes."""
+        """Return the number of bytes that the weight takes."""
         return self.values.nbytes
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
@@ -196,7 +196,7 @@ class CodedExperts:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that they take."""
+        """Return the number of bytes that the weights take."""
         return self.codes.nbytes + self.scales.nbytes
 
     def __getitem__(self, index: int) -> CodedWeight:
@@ -233,7 +233,7 @@ def allocate(
 ) -> PackedWeight | PackedExperts | None:
     """Return a weight to be filled; None for floats that stay plain tensors.
 
-    Experts' products have one order as they are.
+    Products of experts always sum in one order, so is_invariant doesn't change them.
     """
     if is_plain(ranges) and (len(shape) == 3 or not is_invariant):
         return None

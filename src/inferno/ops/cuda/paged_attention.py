@@ -9,8 +9,8 @@ computed in a short chunk may differ in its last bits from the same token in a l
 kernel, chunks may be cut anywhere. AttentionKind.INVARIANT has all requests computed by splits:
 then a token's bits depend on its own request's earlier tokens alone.
 
-Tiles were chosen by what the compiler says of registers and shared memory, and by bytes on their
-way; none was measured on a GPU. What the kernels don't take (`_takes`) is the reference's.
+Tiles were chosen by what the compiler says of registers and shared memory, and by bytes in flight;
+none was measured on a GPU. The reference computes what the kernels don't take (`_takes`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _COMBINING_WARPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile's rows and keys, and who works on it.
+    """The rows and keys of a tile, and the warps and stages that work on it.
 
     per_multiprocessor  how many programs a multiprocessor is given at once, where they are as many
                         as the chip holds.
@@ -167,14 +167,14 @@ def _words(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> torch.dty
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
-    """Return the head sizes that kernels take."""
+    """Return the head sizes that the kernels take."""
     if dtype is torch.float32 and cached is not dtype:  # larger ones leave the registers
         return tuple(size for size in HEAD_SIZES if size <= 128)
     return HEAD_SIZES
 
 
 def num_splits(num_positions: int) -> int:
-    """Return into how many splits so many positions fall; the kernels' `split_of`."""
+    """Return the number of splits of so many positions, by the rule of the kernels' `split_of`."""
     short: int = min(num_positions, SHORT_SPLIT.value * NUM_SHORT.value)
     splits: int = -(-short // SHORT_SPLIT.value) + -(-(num_positions - short) // LONG_SPLIT.value)
     return splits
@@ -251,7 +251,7 @@ def why_not_invariant(
     block_size: int,
     width: int,
 ) -> str | None:
-    """Name what a model has that PyTorch would compute; all kernels have one order of sums."""
+    """Return what of a model PyTorch would compute, or None; all kernels sum in one order."""
     if dtype not in _HALVES:
         return "it takes --dtype bfloat16 or float16: PyTorch multiplies others"
     if width > MAX_WIDTH:
@@ -434,7 +434,7 @@ class _Call:
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield the kernels in all types, head sizes and tiles that are launched on that chip."""
+    """Yield the kernels in all types, head sizes and tiles that are launched on a chip."""
     for dtype, head_size in product(CACHED, HEAD_SIZES):
         is_in_check = dtype is torch.bfloat16 and head_size == 128
         for cached in CACHED[dtype]:

@@ -289,10 +289,11 @@ def split_linear_kernel(
     BLOCK_T: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Make BLOCK_O outputs of BLOCK_T rows; SPLITS warps share the inputs.
+    """Compute BLOCK_O outputs of BLOCK_T rows; SPLITS warps share the inputs.
 
     FORMAT  "float" or the name of a packed one; a chunk of floats is 4 * CHUNK of them.
-    Where it is gated, num_outputs are those of the result, and as many rows of ups follow.
+    Where the product is gated, num_outputs counts outputs of the result, and as many rows of ups
+    follow.
     """
     rows = tl.arange(0, BLOCK_T)
     outputs = tl.program_id(0) * BLOCK_O + tl.arange(0, BLOCK_O)
@@ -406,9 +407,9 @@ def tiled_linear_kernel(
     BLOCK_O: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
-    """Make a tile of BLOCK_O outputs of BLOCK_T rows; arguments as above.
+    """Compute a tile of BLOCK_O outputs of BLOCK_T rows; arguments as in split_linear_kernel.
 
-    Its inputs are added up in the order in which they lie, by no more at a time than 16.
+    The products are added up in the order of inputs, at most 16 at a time.
     """
     # A few tiles of rows for each tile of outputs, then the next few: the first axis goes fastest.
     row_tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
@@ -476,7 +477,7 @@ def _add_slot(total, words, scale_word, x_tile, SLOT: tl.constexpr, FORMAT: tl.c
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield every kernel here in every configuration that is launched on a chip."""
+    """Yield every kernel of this file in every configuration that is launched on a chip."""
     formats = (None, *SLOTS)
     choices = [
         (format, half, is_gated, has_bias, out)

@@ -1,4 +1,4 @@
-"""Random numbers on the device: Philox4x32-10, word for word what ops/reference/philox.py makes."""
+"""Make random numbers on the device by Philox4x32-10, equal to those of ops/reference/philox.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS = 128  # of a program: a choice, for the work is nothing
 
 @triton.jit(do_not_specialize=["num_rows", "purpose", "stride"])
 def uniform_kernel(rows, out, num_rows, stride, purpose, ROWS: tl.constexpr):
-    """Make a number for each row; rows [3, R]: its seed, sequence index and position, int64."""
+    """Make a number for each row; rows [3, R]: seeds, sequence indices, positions, int64."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     is_row = row < num_rows
     seed = tl.load(rows + row, is_row, other=0).to(tl.uint64, bitcast=True)
@@ -55,7 +55,7 @@ def uniform(
 
 
 def uniform_of(rows_3R: Tensor, purpose: Purpose) -> Tensor:
-    """Make `uniform`'s number for each row; rows_3R: seeds, sequence indices, positions, int64."""
+    """Return what `uniform` returns; rows_3R: seeds, sequence indices, positions, int64."""
     num_rows = rows_3R.shape[1]
     out_R = torch.empty(num_rows, dtype=torch.float64, device=rows_3R.device)
     if num_rows > 0:
@@ -67,7 +67,7 @@ def uniform_of(rows_3R: Tensor, purpose: Purpose) -> Tensor:
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield the one kernel."""
+    """Yield the kernel of this file."""
     yield Variant(
         name="uniform",
         kernel=uniform_kernel,

@@ -64,7 +64,7 @@ def _choose(head_size: int) -> _Tile:
 # Where a step's positions and slots begin, and how many there are, changes from step to step.
 @triton.jit(do_not_specialize=["num_angles"], do_not_specialize_on_alignment=["positions"])
 def cos_sin_kernel(positions, frequencies, out, num_angles, half, factor, ANGLES: tl.constexpr):
-    """Compute the cosine and sine of some tokens' angles, seen as one row of T * D/2."""
+    """Compute cosines and sines of some of all angles, seen as one row of T * D/2."""
     at = tl.program_id(0) * ANGLES + tl.arange(0, ANGLES)
     is_inside = at < num_angles
     token, i = at // half, at % half
@@ -221,7 +221,7 @@ def rotate_and_store_kernel(
     HEADS: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """Normalize, rotate and store heads of one token; num_slots are those of a block."""
+    """Normalize, rotate and store heads of one token; num_slots counts the slots of a block."""
     num_q_tiles, num_kv_tiles = tl.cdiv(num_heads, HEADS), tl.cdiv(num_kv_heads, HEADS)
     num_tiles = num_q_tiles + 2 * num_kv_tiles
     # A token's tiles are neighbours, as their memory is; the grid's second axis would end at 65535.

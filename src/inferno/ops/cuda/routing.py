@@ -103,11 +103,12 @@ def route_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """All choices by expert, as kernels take them.
+    """All choices of experts, sorted by expert, as kernels take them.
 
-    arguments  experts [P]; the sorted choices [P]; where each expert's begin and end, [2, X].
-    num_slots  of tiles at most.
-    constants  what `rows_of_slot` is compiled for.
+    arguments  experts [P]; the sorted choices [P]; where the choices of each expert begin and end,
+               [2, X].
+    num_slots  the most slots of tiles.
+    constants  the constants for which `rows_of_slot` is compiled.
     """
 
     arguments: tuple[Tensor, Tensor, Tensor]
@@ -141,7 +142,8 @@ def _order(
 def sort_choices_kernel(experts, order, bounds, num_choices, num_experts, BLOCK: tl.constexpr):
     """Write one expert's choices to their place in the order by experts, and where it begins.
 
-    Every expert reads all choices, so that none waits for another: a counting sort in one launch.
+    Every expert reads all choices, so that no expert waits for another: a counting sort in one
+    launch.
     """
     expert = tl.program_id(0)
     p = tl.arange(0, BLOCK)
@@ -203,7 +205,7 @@ def rows_of_slot(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Return a slot's expert, its rows' places, their choices, and which of them exist."""
+    """Return a slot's expert, the places and choices of its rows, and which rows exist."""
     if IS_SORTED:
         found = _sorted_rows(slot, order, bounds, num_experts, ROWS, BLOCK)
     else:

@@ -1,8 +1,8 @@
-"""Tokens from rows of logits on the device, to the bit those of ops/reference/sampling.py.
+"""Choose tokens from rows of logits on the device, equal to those of ops/reference/sampling.py.
 
 A program takes a chunk of a row, so that one row keeps the whole chip busy; what chunks find is put
-together by a second, small launch. Nothing here waits for the device. The draw's kernels, and how
-they go about it, are in `drawing`. Letters as there.
+together by a second, small launch. Nothing here waits for the device. The draw's kernels and their
+method are in `drawing`, and so are the shape letters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST_KEYS = 2**23  # logits whose keys are made at a time, 8 bytes each
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of all kernels here.
+    """The sizes of tiles of all kernels in this file.
 
     rows        of a tile; block: tokens of a chunk; tile: tokens of a step of `finish`.
     capacity    tokens that are listed of a row; where there are more, `finish` reads the row.
@@ -140,7 +140,7 @@ class DeviceSpecs:
 
     fields_FR   those of SamplingSpec, float64, so that one copy brings all; but for the inverse of
                 the temperature, and a top-k of -1 where no token is drawn.
-    has_draws   whether any row is drawn; has_cuts: whether any of these has a top-k or top-p.
+    has_draws   whether any row is drawn; has_cuts: whether any drawn row has a top-k or top-p.
     """
 
     fields_FR: Tensor

@@ -1,4 +1,4 @@
-"""The kernels of all modules, in every configuration that is launched."""
+"""List the kernels of all modules, in every configuration that is launched."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ KERNEL_MODULES: tuple[ModuleType, ...] = (
 
 
 def shipped_variants(chip: Chip) -> Iterator[Variant]:
-    """Yield every kernel in every configuration that is launched on that chip."""
+    """Yield every kernel in every configuration that is launched on a chip."""
     for module in KERNEL_MODULES:
         yield from module.variants(chip)

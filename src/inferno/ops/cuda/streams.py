@@ -1,7 +1,7 @@
-"""Numbers on their way to a GPU and back: page-locked memory, copies in the stream's order, events.
+"""Copy numbers to a GPU and back: page-locked memory, copies in the stream's order, events.
 
-The driver copies between a device and pageable memory only when it has staged it itself, for which
-it makes the caller wait. Page-locked memory is copied by the device while the caller goes on.
+With pageable memory the driver stages the numbers itself, and makes the caller wait. Page-locked
+memory is copied by the device while the caller goes on.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 class PinnedUpload:
-    """Two buffers of the host that take turns, and one of the device.
+    """A way to a device: two buffers of the host that take turns, and one of the device.
 
-    A buffer is written again when the copy before the last one has ended. With one step in flight
-    it has, for a result of that step was waited for; so nobody waits here as a rule.
+    A buffer is written again once its last copy has ended. With one step in flight that is so
+    already, so the host rarely waits here.
     """
 
     def __init__(self, num_values: int) -> None:
@@ -38,7 +38,7 @@ class PinnedUpload:
 
 
 class PinnedDownload:
-    """Two buffers of the host that take turns: one is read while the other is written."""
+    """A way to the host: two buffers that take turns, one read while the other is written."""
 
     def __init__(self, num_values: int) -> None:
         self._buffers = [_pinned(num_values) for _ in range(2)]
@@ -64,7 +64,7 @@ class _Fetched:
 
 
 def sent(values: npt.NDArray[Any], device: torch.device) -> Tensor:
-    """Begin to copy numbers of the host to new memory of the device; nobody waits."""
+    """Begin to copy numbers of the host to new memory of the device, without waiting."""
     values_N = torch.from_numpy(values)
     if device.type == "cuda":
         # PyTorch keeps such memory for the next time, once the copy has ended.

@@ -1,4 +1,4 @@
-"""The record of a kernel as it ships, with the tiles, types and warps of its launches.
+"""Describe the kernels that are shipped, with the tiles, types and warps of their launches.
 
 A module of kernels lists its own in a function `variants(chip)`, which chooses as its launches do;
 `shipped` joins the lists. So all can be compiled without a GPU, in tests and by `make gpu-static`.
@@ -30,18 +30,19 @@ class Work:
 class Variant:
     """A kernel in one of the configurations that are launched.
 
-    name            of kernel and configuration, once among all.
+    name            of kernel and configuration, unique among all.
     kernel          the function that `triton.jit` made.
     signature       the type of each argument that is no constant, in Triton's words: "*bf16",
                     "i32", "fp32"; with ":16" behind it what is a multiple of 16.
-    constants       the values of the others.
-    chip            which it is compiled for.
+    constants       the values of the constant arguments.
+    chip            the chip that the kernel is compiled for.
     work            of one program, for estimates.
-    uses_tensor_cores   whether it multiplies matrices; tile_rows: the rows of its tile then.
-    is_bound_by_memory  whether it must load 128 bits at a time.
+    uses_tensor_cores   whether the kernel multiplies matrices; tile_rows: the rows of its tile
+                        then.
+    is_bound_by_memory  whether the kernel must load 128 bits at a time.
     is_in_check     whether the ordinary check compiles it: one configuration of a kernel.
-    has_fused_multiply_add  whether a product and a sum may be rounded once; where bits are to be
-                    those of a formula, they may not.
+    has_fused_multiply_add  whether a product and a sum may be rounded once; not where the bits of a
+                    formula are required.
     """
 
     name: str

@@ -21,12 +21,12 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True, slots=True)
 class FlashAttentionConfig:
-    """The tiles of attention, and its choices. Bad values raise InvalidRequest.
+    """The tiles and choices of flash attention. Bad values raise InvalidRequest.
 
     block_size_q, block_size_kv  queries and keys of a tile: H * block_size_q * block_size_kv scores
                                  lie in memory at once.
     causal                       a query sees no key after its own position.
-    softmax_scale                what q k is multiplied with; None is 1/sqrt(D).
+    softmax_scale                the factor of q k; None is 1/sqrt(D).
     """
 
     block_size_q: int = 128
@@ -88,7 +88,7 @@ def flash_attention(
 def visible_tiles(
     queries: range, keys: range, window: int | None, config: FlashAttentionConfig
 ) -> Iterator[range]:
-    """Yield the positions of keys that some query sees, cut at multiples of block_size_kv."""
+    """Yield ranges of the keys that some query sees, cut at multiples of block_size_kv."""
     first = keys.start if window is None else max(keys.start, queries.start - window + 1)
     last = min(keys.stop, queries.stop) if config.causal else keys.stop
     size = config.block_size_kv

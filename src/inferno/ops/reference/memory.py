@@ -1,4 +1,4 @@
-"""Weights, caches and threads, left to PyTorch. Letters as in ops."""
+"""Leave weights, caches and threads to PyTorch. Shape letters as in ops."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> La
 
 
 def prefault(kv: Sequence[LayerKV], num_bytes: int) -> None:
-    """Do nothing: pages are made when they are written."""
+    """Do nothing: the system makes pages when they are written."""
 
 
 def graph_capture(context: KernelContext) -> None:

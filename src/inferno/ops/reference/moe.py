@@ -1,6 +1,6 @@
-"""Mixture of experts in plain torch: who is chosen, each expert over its tokens, sums by rank.
+"""Compute a mixture of experts in plain torch: choose, run each expert on its tokens, sum by rank.
 
-Shape letters as in ops, and: P choices of all tokens (T * A), N those that fell on one expert.
+Shape letters as in ops, and: P choices of all tokens (T * A), N choices of one expert.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def experts(
 
 
 def choices_by_expert(experts_TA: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield each chosen expert with its choices, t * A + a for token t's rank a, in that order.
+    """Yield each chosen expert with its choices, ascending: t * A + a for rank a of token t.
 
-    Waits for the device once, to learn how many each has: a kernel would loop there.
+    This waits for the device once, to learn how many choices each expert has.
     """
     experts_P = experts_TA.flatten()
     counts = experts_P.bincount().tolist()

@@ -1,4 +1,4 @@
-"""Attention over the paged cache in plain torch: each request's keys, and the algorithm to run.
+"""Attend to the paged cache in plain torch: collect each request's keys, then run an algorithm.
 
 Shape letters as in ops, and: P keys of one piece of them, N blocks of the pool, B of a request, S
 slots of a block.
@@ -29,9 +29,9 @@ def attention(
     sinks_H: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Attend for one request after the other: no padding, and no result depends on others.
+    """Attend for one request after the other, without padding; no result depends on other requests.
 
-    Only slots that were written are read, so what lies in the others, be it NaN, can't leak.
+    Only slots that were written are read, so NaN in other slots does no harm.
     """
     tables = batch.groups[kv.group]
     out_THD = torch.empty_like(q_THD) if out is None else out
@@ -57,14 +57,14 @@ def attention(
 
 
 def describe(kind: AttentionKind) -> str:
-    """Say in words what was chosen."""
+    """Return the chosen attention algorithm in words."""
     if kind is AttentionKind.AUTO:
         return f"flash from {FLASH_FROM_SCORES} scores a head on, all scores at once below"
     return str(kind)
 
 
 def is_flash(kind: AttentionKind, num_scores: int) -> bool:
-    """Say whether flash_attention computes a chunk with that many scores per head."""
+    """Return whether flash_attention computes a chunk with that many scores per head."""
     if kind is AttentionKind.AUTO:
         return num_scores >= FLASH_FROM_SCORES
     return kind is AttentionKind.FLASH

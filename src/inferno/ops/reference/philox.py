@@ -1,8 +1,8 @@
-"""Random numbers that depend on what they are for, never on who else is running.
+"""Make random numbers that depend only on seed, sequence, position and purpose.
 
 Philox4x32-10 is a keyed bijection on 128-bit counters: Salmon, Moraes, Dror and Shaw, "Parallel
 random numbers: as easy as 1, 2, 3", SC'11. There is no state: the same counter and key give the
-same words in any batch and on any day. It runs in numpy, for what it depends on is the host's.
+same words in any batch and on any day. It runs in numpy, since its inputs are on the host.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of weights stays below 2**53, so float64 holds it exactly and the order of summa
 not the batch's, not the threads', not the device's.
 
 Letters: R rows, V vocabulary, B blocks of the vocabulary, C candidates, likeliest first. A row that
-is NaN or all -inf does no harm to others; what is drawn for it means nothing.
+is NaN or all -inf does no harm to others; its own token means nothing.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def fill_pending(token_ids_T: Tensor, drawn_R: Tensor) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GroupedSpecs:
-    """The rows that are drawn, in groups."""
+    """The rows that are drawn, in groups that are computed in the same way."""
 
     groups: Sequence[_Group]
     num_rows: int
@@ -226,7 +226,7 @@ def _column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -
 class Scale:
     """The scale by which the logits of each row become weights.
 
-    peak_R1         the row's largest logit, which weighs `unit`.
+    peak_R1         the row's largest logit, whose weight is `unit`.
     inverse_temperature_R1  float32.
     least_R1        lighter tokens weigh nothing (min-p), float32; None where no row has a min-p.
     """
@@ -242,7 +242,7 @@ class Scale:
         return Scale(self.peak_R1[index], inverse_R1, least_R1, self.unit)
 
     def weigh(self, logits_RC: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return whole numbers in float32, in proportion to exp(logits / temperature)."""
+        """Return whole-number weights in proportion to exp(logits / temperature), float32."""
         # The peak goes first, so that no temperature, however small, can overflow.
         weight_RC = torch.sub(logits_RC, self.peak_R1, out=out).mul_(self.inverse_temperature_R1)
         weight_RC = exponential(weight_RC, out=out).mul_(self.unit).round_()
@@ -252,12 +252,13 @@ class Scale:
 
 
 def exponential(x: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return e^x of float32 x up to 0, to about 2 ulp; of less than -87.33654, e^-87.33654.
+    """Return e^x of float32 x <= 0, to about 2 ulp; below -87.33654 return e^-87.33654.
 
-    These steps are the definition, to the bit: each rounds to the nearest float32, ties to even,
-    and no two are fused. So tokens depend on no library's exponential, and kernels for any device
-    draw the same ones (native/simd/exp.h). x = n ln 2 + r, by two constants whose sum is ln 2, of
-    which n times the first is exact; e^r is Cephes' polynomial; 2^n is made of its exponent's bits.
+    The steps in the code define the result to the bit: each rounds to the nearest float32, ties to
+    even, and no two are fused. So tokens depend on no library's exponential, and kernels for any
+    device draw the same ones (native/simd/exp.h). x = n ln 2 + r, by two constants whose sum is ln
+    2, of which n times the first is exact; e^r is Cephes' polynomial; 2^n is made of its exponent's
+    bits.
     """
     x = x.clamp(min=LEAST_EXPONENT)
     n = (x * LOG2_E).round_()
@@ -271,7 +272,7 @@ def exponential(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def unit_weight(vocab_size: int) -> float:
-    """Return the largest power of two of which `vocab_size` add up to less than 2**53."""
+    """Return the largest power of two that, times vocab_size, is less than 2**53."""
     return 2.0 ** (53 - vocab_size.bit_length())
 
 
@@ -282,11 +283,12 @@ def total_mass(logits_RV: Tensor, scale: Scale) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The cut after which a row's ranked tokens go: top p of the top k, or of all. Each is [R, 1].
+    """The cut after which a row's ranked tokens are dropped: top p of the top k. Fields are [R, 1].
 
     top_p_R1    float64: the share of the mass that must be reached.
-    top_k_R1    int64: of these tokens. None for all.
-    total_R1    float64: the mass of all tokens. None where there is a top-k.
+    top_k_R1    int64: the number of tokens that top p counts in. None for all.
+    total_R1    float64: the mass of all tokens. None where there is a top-k, whose mass is summed
+                later.
     """
 
     top_p_R1: Tensor
@@ -298,7 +300,7 @@ class Cut:
         return Cut(self.top_p_R1[index], _some(self.top_k_R1, index), _some(self.total_R1, index))
 
     def last_kept(self, end_RC: Tensor) -> Tensor:
-        """Return the rank of the last token to stay, [R, 1], from the running sum of weights."""
+        """Return the rank of the last token kept, [R, 1], by the running sum of weights."""
         total_R1 = self.total_R1
         if self.top_k_R1 is not None:
             total_R1 = end_RC.gather(1, self.top_k_R1.clamp(max=end_RC.shape[1]) - 1)
@@ -307,7 +309,7 @@ class Cut:
 
 
 def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor:
-    """Draw a token for each row from all that weigh something: [R].
+    """Draw a token for each row among all tokens with a weight above 0: [R].
 
     The random number picks a block of ids by the blocks' sums, then a token inside it: both invert
     the cumulative distribution in the order of token ids.
@@ -323,9 +325,9 @@ def draw_from_all(logits_RV: Tensor, scale: Scale, uniform_R1: Tensor) -> Tensor
 
 
 def draw_truncated(logits_RV: Tensor, scale: Scale, cut: Cut, uniform_R1: Tensor) -> Tensor:
-    """Return a token for each row, drawn by weight among those that its cut leaves: [R].
+    """Draw a token for each row by weight, among the tokens that its cut keeps: [R].
 
-    Equal logits rank by id. Inverts the cumulative distribution in the order of rank.
+    Equal logits rank by id. The draw inverts the cumulative distribution in the order of rank.
     """
     vocab_size = logits_RV.shape[1]
     token_R, is_exact_R = _draw_ranked(logits_RV, scale, cut, uniform_R1, _NUM_CANDIDATES)

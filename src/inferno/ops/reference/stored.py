@@ -1,4 +1,4 @@
-"""Serialized weights in plain torch: the memory they are read into, its checksum, their values.
+"""Read serialized weights in plain torch: their memory, its checksum, and their values.
 
 Shape letters: O output and I input features; P panels of 16 outputs (L lanes), G groups of inputs,
 U units of C inputs whose codes lie side by side, for one lane after the other.
@@ -76,9 +76,9 @@ def _rotate(word: int, bits: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnpackedWeight:
-    """The values [O, I] that a packed weight means; float32 where it was serialized.
+    """The unpacked values [O, I] of a weight; float32 if the weight was serialized.
 
-    dtype   what is computed with.
+    dtype   of activations.
     scales  where floats were quantized, float32 [O, I]: the scale of each value's group.
     """
 
@@ -93,7 +93,7 @@ class UnpackedWeight:
 
     @property
     def num_bytes(self) -> int:
-        """Return the number of bytes that it takes."""
+        """Return the number of bytes that the weight takes."""
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def fill(self, first: int, rows_NI: Tensor | StoredRows) -> None:
@@ -107,7 +107,7 @@ class UnpackedWeight:
         return self.values.to(dtype)
 
     def steps(self) -> Tensor | None:
-        """Return how far apart the values lie that each could take, where it was quantized."""
+        """Return the distance between neighbouring values of each weight, if quantized."""
         return None if self.scales is None else self.scales.abs()
 
 

@@ -1,1 +1,1 @@
-"""The descriptions of the routes: the OpenAPI document and the reference page."""
+"""Describe the routes: the OpenAPI document and the reference page."""

@@ -1,4 +1,4 @@
-"""Describe the fields of requests: what becomes of each, and its JSON Schema in a few words."""
+"""Describe the fields of requests: how far each is supported, and its JSON Schema in words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One field; `default` in JSON, empty where it must be given."""
+    """A row for one field; `default` is JSON, and empty where the field must be given."""
 
     name: str
     values: str
@@ -48,13 +48,13 @@ class FieldRow:
 
 
 def field_rows(kind: type[RequestFields]) -> list[FieldRow]:
-    """Return the table of one kind of requests, unsupported fields last."""
+    """Return the rows of one kind of requests, unsupported fields last."""
     rows = [*_taken(kind), *_unsupported(kind.unsupported)]
     return sorted(rows, key=lambda row: (row.support is Support.UNSUPPORTED, row.name))
 
 
 def in_words(schema: Schema) -> str:
-    """Return what a value may be, such as `integer, 1 to 128`; other types stand there by name."""
+    """Return a JSON Schema in words, such as `integer, 1 to 128`; other types by their names."""
     match schema:
         case {"$ref": str(reference)}:
             return reference.rpartition("/")[2]
@@ -81,12 +81,12 @@ def as_json(value: Any) -> str:
 
 
 def can_be_null(schema: Schema) -> bool:
-    """Return whether null is one of the choices."""
+    """Return whether null is one of a JSON Schema's choices."""
     return {"type": "null"} in schema.get("anyOf", ())
 
 
 def without_null(schema: Schema) -> Schema:
-    """Return the other choices: a null in a request counts as absent."""
+    """Return a schema's choices without null, for a null in a request counts as absent."""
     if not can_be_null(schema):
         return schema
     return {**schema, "anyOf": [each for each in schema["anyOf"] if each != {"type": "null"}]}

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the table of routes and its types, as JSON Schema."""
+"""Make the OpenAPI document of the table of routes, with its types as JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference page: every route with its fields, as one page of HTML that loads nothing else."""
+"""Make the reference page: every route with its fields, as one page of HTML that loads nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def get_reference(http: HttpRequest) -> Response:
 
 
 def render(description: Mapping[str, Any], routes: Iterable[Route]) -> str:
-    """Return the page of an OpenAPI description of these routes."""
+    """Return the reference page of some routes and their OpenAPI description."""
     info = description["info"]
     title = f"{info['title']} {info['version']}"
     return "\n".join(

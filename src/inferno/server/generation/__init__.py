@@ -1,1 +1,1 @@
-"""A call that generates: from its fields to the engine's requests, and back as streams."""
+"""Turn a call's fields into the engine's requests, and the results into answers and streams."""

@@ -1,4 +1,4 @@
-"""A request's body becomes typed fields, or an error that names the field."""
+"""Parse a request's body into typed fields, or raise an error that names the field."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Body(Generic[Fields]):
 
 
 def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Fields]:
-    """Return the fields of a JSON object; ApiError (400, or 413) names what is wrong.
+    """Return the fields of a JSON object; raise ApiError (400 or 413), which names what is wrong.
 
     A null counts as absent. Unknown fields are refused, or with `is_lenient` ignored.
     """
@@ -79,7 +79,7 @@ def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Field
 
 
 def ignored_header(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the header that names what had no effect, if anything had none."""
+    """Return the header that names fields without effect; empty if there are no such fields."""
     shown = [name for name in names if _HEADER_NAME.fullmatch(name)][:_MAX_IGNORED]
     return {"x-inferno-ignored": ", ".join(shown)} if shown else {}
 
@@ -96,7 +96,7 @@ def ignored_hints(fields: GenerateFields) -> tuple[str, ...]:
 
 
 def ignored_chat_fields(fields: ChatRequest | TokenizeRequest, text: ModelText) -> tuple[str, ...]:
-    """Return the names of fields, template options and message keys that the template ignores."""
+    """Return the names of fields, options and message keys that the template ignores."""
     template, names = fields.chat_template, []
     if fields.documents is not None and not text.takes_template_arg("documents", template):
         names.append("documents")
@@ -129,7 +129,7 @@ def ignored_chat_fields(fields: ChatRequest | TokenizeRequest, text: ModelText) 
 
 
 def without_unsupported(fields: dict[str, Any], unsupported: Unsupported) -> dict[str, Any]:
-    """Return the other fields; raise ApiError for an unsupported one that would have an effect."""
+    """Return the supported fields; raise ApiError for an unsupported one with an effect."""
     for name in unsupported.keys() & fields.keys():
         value = fields[name]
         if not any(_is_same(value, each) for each in unsupported[name]):

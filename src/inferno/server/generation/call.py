@@ -1,4 +1,4 @@
-"""One call that generates: read, admitted, and run until it is done or its client leaves."""
+"""Run a call that generates text: read, admitted, and run until its end or its client leaves."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _LOGGED_TOKENS = 64
 class Call(Generic[Fields]):
     """One HTTP request that asks for text.
 
-    request_id  what answers and logs call it.
-    ignored     the names of what had no effect.
-    num_bytes   of its body.
+    request_id  the name of the call in answers and logs.
+    ignored     the names of fields that have no effect.
+    num_bytes   the size of the request's body.
     """
 
     http: HttpRequest
@@ -81,7 +81,7 @@ class Call(Generic[Fields]):
     async def prepared(
         self, engine_requests: Awaitable[list[EngineRequest]]
     ) -> list[EngineRequest]:
-        """Wait for the engine requests; raise DeadlineExceeded when making them takes too long."""
+        """Wait for engine requests to be made; raise DeadlineExceeded when that takes too long."""
         return await self.service.in_time(engine_requests, self.context, self.fields.timeout)
 
     def admit(self, engine_requests: Sequence[EngineRequest]) -> Lease:
@@ -107,7 +107,7 @@ class Call(Generic[Fields]):
 
     @property
     def names(self) -> TokenNames:
-        """Return the spelling of tokens that this request asked for: as text or as ids."""
+        """Return the spelling of tokens that the request asks for: as text or as ids."""
         tokenizer = self.service.text.tokenizer
         return TokenNames(tokenizer, as_ids=self.fields.return_tokens_as_token_ids)
 
@@ -147,7 +147,7 @@ class ResponseHead:
 
 
 async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
-    """Return the call that a request makes, whose model is known; raise ApiError."""
+    """Return the call of a request; raise ApiError where a field or the model's name is wrong."""
     body = await read_fields(http, kind)
     service = service_of(http)
     service.check_model(body.fields.model)
@@ -157,7 +157,7 @@ async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
 
 
 async def read_fields(http: HttpRequest, kind: type[AnyFields]) -> Body[AnyFields]:
-    """Return the fields of any request; large bodies are read beside the event loop."""
+    """Return the fields of any request; large bodies are parsed in a thread."""
     raw = await http.body()
     service = service_of(http)
 
@@ -190,12 +190,12 @@ def usage_of(engine_requests: Iterable[EngineRequest], completions: Sequence[Com
 
 
 def cached_tokens(completions: Iterable[Completion]) -> int:
-    """Count the tokens of all prompts that the prefix cache spared their first choice."""
+    """Count the tokens of all prompts that the prefix cache had for each prompt's first choice."""
     return sum(done.usage.cached_tokens for done in completions if done.sequence_index == 0)
 
 
 def completion_details(usages: Sequence[SequenceUsage]) -> CompletionDetails:
-    """Return how many of all choices' new tokens were reasoning, or of the prediction."""
+    """Return how many of all choices' new tokens were reasoning, or from the prediction."""
     return CompletionDetails(
         sum(each.reasoning_tokens for each in usages),
         sum(each.accepted_prediction_tokens for each in usages),
@@ -204,7 +204,7 @@ def completion_details(usages: Sequence[SequenceUsage]) -> CompletionDetails:
 
 
 def usage(*, prompt: int, completion: int, cached: int, details: CompletionDetails) -> Usage:
-    """Return these numbers as OpenAI nests them."""
+    """Return the usage object in which OpenAI nests the numbers of tokens."""
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
@@ -215,7 +215,7 @@ def usage(*, prompt: int, completion: int, cached: int, details: CompletionDetai
 
 
 def stop_reason(completion: Completion, fields: GenerateFields) -> str | int | None:
-    """Return what of the request's own ended it, such as a stop string; else None."""
+    """Return the request's own stop string or token id that ended an output; else None."""
     if completion.finish_reason is FinishReason.REPETITION:
         return _REPETITION
     stop = completion.stop_reason
@@ -237,9 +237,10 @@ def run(
 ) -> AsyncGenerator[Chunk, None]:
     """Return a generator of the chunks of all prompts, in the order they come.
 
-    names       what parameters are called in this route, for InvalidRequest.
+    names       this route's names of parameters, for InvalidRequest.
 
-    Leaving it aborts what still runs. Raises InvalidRequest, ApiError, EngineError.
+    Closing the generator aborts all sequences that still run. Raises InvalidRequest, ApiError,
+    EngineError.
     """
     runs = [_run_one(engine_request, lease, names) for engine_request in engine_requests]
     return runs[0] if len(runs) == 1 else _merged(runs)
@@ -258,7 +259,7 @@ async def run_all(
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the work's result; when the client leaves, cancel it: raises ClientDisconnected."""
+    """Return the work's result; cancel it and raise ClientDisconnected when the client leaves."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnect(receive))
     try:
@@ -271,7 +272,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def while_wanted(http: HttpRequest, work: Coroutine[Any, Any, T]) -> T:
-    """Return the work's result; as `while_connected`, where so much was sent that it may wait."""
+    """Return the work's result; for long bodies, cancel it when the client leaves."""
     is_short = len(await http.body()) <= _SHORT_BODY
     return await (work if is_short else while_connected(http.receive, work))
 

@@ -1,4 +1,4 @@
-"""Prompts and fields become requests to the engine: encoded, cut, checked."""
+"""Turn prompts and fields into requests to the engine: encoded, cut, checked."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _SAME_NAMES = [name for name in table(SamplingParams) if name in GenerateFields.
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One prompt of a call: what the engine is asked, and the texts that come of it.
+    """A prompt of a call: the request to the engine, and the texts that its events become.
 
-    prompt          as it was given, if that was a text of which nothing was cut off.
-    prompt_text     what a chat template has written, before anything was cut off.
+    prompt          the prompt as given, if it was a text of which nothing was cut off.
+    prompt_text     the text that the chat template wrote, before anything was cut off.
     shape_name      the field that gives the answer's shape.
     """
 
@@ -65,13 +65,13 @@ class EngineRequest:
 
     @property
     def num_tokens(self) -> int:
-        """Return how many tokens the prompt has, without those that were cut off."""
+        """Return how many tokens the prompt has after tokens were cut off."""
         return len(self.request.prompt_token_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of a request: its id, and the salt that keeps other keys from its prefixes."""
+    """The source of a request: its id, and a salt that hides cached prefixes from other keys."""
 
     request_id: str
     cache_salt: str
@@ -86,7 +86,7 @@ async def chat_requests(
     *,
     is_by_token: bool = False,
 ) -> list[EngineRequest]:
-    """Return the one engine request of a chat; its HTTP request's body has `num_bytes`."""
+    """Return the engine request of a chat, as a list; num_bytes is the size of the HTTP body."""
     params = chat_params(fields, service.text.defaults)
     _check_count(service, 1, fields.n)
     tools = tools_of(fields)
@@ -172,7 +172,7 @@ def chat_params(fields: ChatRequest, defaults: Mapping[str, Any]) -> SamplingPar
 
 
 def completion_params(fields: CompletionRequest, defaults: Mapping[str, Any]) -> SamplingParams:
-    """Return a completion's sampling parameters; an echo has the prompt's logprobs too."""
+    """Return a completion's sampling parameters; an echo asks for the prompt's logprobs too."""
     if fields.logprob_token_ids and fields.max_tokens == 0:
         raise InvalidRequest(
             "logprob_token_ids is for new tokens: it needs max_tokens of at least 1",
@@ -212,7 +212,7 @@ async def encode_all(
 async def encode_prediction(
     service: ModelService, params: SamplingParams, prompt_token_ids: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the token ids of what an answer may be like."""
+    """Return the token ids of a prediction of the answer."""
     prediction = params.prediction
     if not prediction:
         return ()
@@ -227,9 +227,9 @@ async def encode_prediction(
 
 @dataclass(frozen=True, slots=True)
 class EncodedChat:
-    """A conversation as its chat template has written it, and the token ids of that.
+    """A conversation as the chat template has written it, and the token ids of that text.
 
-    tool_use    how the model calls the tools that it is shown; None where it is shown none.
+    tool_use    how the model calls the tools that it is shown; None without tools.
     """
 
     text: str
@@ -284,7 +284,7 @@ async def encode_chat(
 
 
 def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
-    """Return the tools of a request; InvalidRequest where they, or the choice, make no sense."""
+    """Return the tools of a request; InvalidRequest where tools or tool_choice make no sense."""
     choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
     if fields.tools is None:
         return read_tools(None, choice)

@@ -1,4 +1,4 @@
-"""Streams of server-sent events: written as they come, with their usage."""
+"""Write streams of server-sent events, as chunks come, with their usage."""
 
 from __future__ import annotations
 
@@ -35,21 +35,24 @@ _encode = msgspec.json.Encoder().encode
 
 
 def event(data: bytes) -> bytes:
-    """Return the bytes of one event with these data."""
+    """Return the bytes of a server-sent event with some data."""
     return b"data: " + data + b"\n\n"
 
 
 def error_event(error: ApiError) -> bytes:
-    """Return the event that ends a stream which failed."""
+    """Return the event that ends a failed stream."""
     return event(error.body)
 
 
 class SseResponse(Response):
-    """A stream of events. It begins with the first of them, so that an error before it
-    has the status of that error; later it ends with an error event, and without [DONE].
+    """A stream of events, which begins with the first of them.
+
+    So an error before the first event has the status of that error; a later error is the last
+    event, without [DONE].
 
     keep_alive      seconds of silence after which a comment is sent.
-    done            what is written after the last event; write_error: what is, where they fail.
+    done            bytes to write after the last event; write_error: makes the last event of a
+                    failed stream.
     """
 
     media_type = "text/event-stream"
@@ -73,7 +76,7 @@ class SseResponse(Response):
         self._write_error = write_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the stream; a client that leaves ends its request."""
+        """Write the stream; when the client leaves, the request ends."""
         output = _EventWriter(send, self.raw_headers, chunk_writer_of(scope))
         try:
             await while_connected(receive, self._write(output, context_of(scope).request_id))
@@ -168,7 +171,7 @@ class StreamUsage:
 
     @property
     def of_event(self) -> Usage | UnsetType | None:
-        """Return an event's usage: so far, or None if the last event has it; UNSET if none has."""
+        """Return an event's usage: so far; None if only the last event has it; or UNSET."""
         if self._fields.repeats_usage:
             return self.usage
         return None if self._fields.includes_usage else UNSET
@@ -192,7 +195,7 @@ class StreamInterval:
         self._held: dict[tuple[int, int], list[Chunk]] = {}
 
     def feed(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Yield the chunk, or all that waited as one, if it is time."""
+        """Yield the chunk, or all waiting chunks merged into one once they are enough."""
         if self._interval == 1:
             yield chunk
             return
@@ -223,5 +226,5 @@ class TextTemplate:
         self._parts = make(mark).split(_encode(mark))
 
     def fill(self, text: str) -> bytes:
-        """Return the event with this text."""
+        """Return the event with a text filled in."""
         return _encode(text).join(self._parts)

@@ -1,4 +1,4 @@
-"""HTTP: what every request passes before an endpoint sees it, and how the server is run."""
+"""Handle HTTP: what every request passes before an endpoint sees it, and how the server is run."""
 
 from inferno.server.http.admission import Admission, Needs, admission_of
 from inferno.server.http.chunk_writer import ChunkWriter, chunk_writer_of

@@ -1,6 +1,6 @@
 """Write the access log: a line for each request, when it has been answered.
 
-Its layout is in log_format.py; log_writer.py writes it without holding anybody up.
+log_format.py has the layout of lines; log_writer.py writes lines without blocking requests.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def write_access_line(
     is_view: bool,
     problem: Exception | None,
 ) -> None:
-    """Log a request; a status view only for those who debug, a problem with its traceback.
+    """Log a request; a status view at the level of debugging, a problem with its traceback.
 
-    route       the path of the route, not of the request: that is told where no route is known.
+    route       the path of the route; None where no route is known, and the request's own path is
+                logged.
     """
     level = logging.DEBUG if is_view else logging.INFO
     level = level if problem is None else logging.ERROR

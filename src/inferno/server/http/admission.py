@@ -1,4 +1,4 @@
-"""Admission of requests: a lease of the engine, or an error at once because the server is full.
+"""Admit requests: give a lease of the engine, or an error at once because the server is full.
 
 An endpoint holds a lease from before its answer begins until the last token is out:
 
@@ -79,8 +79,8 @@ class Admission:
     ) -> Lease:
         """Return a lease for so many prompt tokens; raise ApiError where the server is full.
 
-        num_sequences     of all its prompts together.
-        timeout         the request's own; it can only shorten the server's.
+        num_sequences     sequences of all the request's prompts together.
+        timeout         the request's own timeout; it can only shorten the server's.
         """
         try:
             self.check(num_sequences, num_tokens)
@@ -113,7 +113,7 @@ class Admission:
             self.check()
 
     def check(self, num_sequences: int = 1, num_tokens: int = 0) -> None:
-        """Raise Unavailable where such a request would be rejected; an empty server takes any."""
+        """Raise Unavailable where a request would be rejected; an empty server takes all."""
         self.check_ready()
         most = self._num_running_most + self._settings.max_queue
         if self.num_sequences and self.num_sequences + num_sequences > most:
@@ -137,7 +137,7 @@ class Admission:
             raise Unavailable(code, message, retry_after=retry_after)
 
     def end_all(self, why: ApiError) -> None:
-        """End every request that has a lease, with this reason."""
+        """End every request that has a lease, with the given error."""
         for lease in list(self._sizes):
             lease.end(why)
 

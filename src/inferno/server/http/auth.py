@@ -1,4 +1,4 @@
-"""The check of who may ask: API keys, Host, Origin and CORS."""
+"""Check who may ask: API keys, Host, Origin and CORS."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check_key(
     *,
     is_page: bool,
 ) -> None:
-    """Note whose request this is; raise ApiError (401 or 403) where it may not go on.
+    """Note which key a request has; raise ApiError (401 or 403) where the key doesn't allow it.
 
-    needed      what the route asks of a key; None asks for none.
-    is_page     a browser opens the route, which can send a key as a password only.
+    needed      the scope that the route needs; None: no key is needed.
+    is_page     a browser opens the route, and can send a key as a password only.
     """
     if needed is None or (not keys and needed is not KeyScope.ADMIN):
         return
@@ -87,7 +87,7 @@ def _unknown_key(*, is_page: bool, has_keys: bool) -> ApiError:
 
 
 class HostPolicy:
-    """The policy against browsers that come under another name, or by a page of another origin."""
+    """The policy against browsers that use another host name or come from another origin."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._origins = frozenset(settings.cors_origins)
@@ -99,7 +99,7 @@ class HostPolicy:
             self._names = names
 
     def check(self, scope: Scope) -> None:
-        """Raise ApiError (400 or 403) for a Host or an Origin that we don't answer to."""
+        """Raise ApiError (400 or 403) for a Host or an Origin that isn't allowed."""
         host = _host(scope)
         if self._names is None:
             return

@@ -1,4 +1,4 @@
-"""The body of a request: JSON, whole, and not too much of it, before anybody parses it."""
+"""Read the body of a request: JSON, whole, and within bounds, before it is parsed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BodyReader:
         self._num_held = 0
 
     async def read(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body; return a `receive` that gives it in one message, then what follows.
+        """Read the body; return a `receive` that gives it whole, then later messages.
 
         Raises ApiError (413, 415 or 503), ClientDisconnected.
         """

@@ -1,4 +1,4 @@
-"""The shortest ways to the client: for an answer's many chunks, and for its head."""
+"""Write to the client in the shortest way: an answer's many chunks, and its head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = "inferno.chunk_writer"
 
 
 class ChunkWriter:
-    """A writer of one answer's chunks, once its start was sent; its end is sent as usual."""
+    """A writer of one answer's chunks; the answer's start and end are sent by ASGI as usual."""
 
     __slots__ = ("_cycle",)
 
@@ -25,12 +25,12 @@ class ChunkWriter:
 
     @property
     def is_request_whole(self) -> bool:
-        """Return whether the client has sent all of its request, read by the application or not."""
+        """Return whether the client has sent its whole request, whether or not it was read."""
         return not cast(bool, self._cycle.more_body)
 
     @property
     def needs_drain(self) -> bool:
-        """Return whether so much waits for the client that one should `drain` before writing."""
+        """Return whether so much is unsent that the caller should await `drain` before writing."""
         return bool(self._cycle.flow.write_paused and not self._cycle.disconnected)
 
     async def drain(self) -> None:
@@ -44,22 +44,22 @@ class ChunkWriter:
 
 
 def offer_chunk_writer(cycle: RequestResponseCycle) -> None:
-    """Let the application write to this request's client."""
+    """Offer the application of a request a ChunkWriter, in the request's scope."""
     scope = cast(Scope, cycle.scope)
     scope["extensions"] = {**scope.get("extensions", {}), _NAME: ChunkWriter(cycle)}
 
 
 def chunk_writer_of(scope: Scope) -> ChunkWriter | None:
-    """Return the writer of this answer's chunks, if the server offers one.
+    """Return the writer of an answer's chunks, or None if the server offers none.
 
-    It is only for answers without a content-length, for it writes chunks.
+    The writer is only for answers without a content-length, for it writes HTTP chunks.
     """
     writer = scope.get("extensions", {}).get(_NAME)
     return writer if isinstance(writer, ChunkWriter) else None
 
 
 class HeadBufferingTransport:
-    """A stand-in for a connection's transport, through which one request's cycle writes."""
+    """A replacement of a connection's transport, which delays the head of one answer."""
 
     __slots__ = ("_cycle", "_has_begun", "_head", "_transport")
 
@@ -70,7 +70,7 @@ class HeadBufferingTransport:
         self._head = b""
 
     def write(self, data: bytes) -> None:
-        """Write, but for the head: that waits for the first chunk, or the loop's next iteration."""
+        """Write data; the head waits for the first chunk, or for the loop's next iteration."""
         if self._cycle.response_started and not self._has_begun:
             self._has_begun = True
             self._head = data
@@ -80,7 +80,7 @@ class HeadBufferingTransport:
             self._head = b""
 
     def close(self) -> None:
-        """Close the connection, once all is out; it lingers by itself while a body still comes."""
+        """Close the connection once all is written, or later if a body still comes."""
         self._flush()
         if not (self._cycle.response_complete and self._cycle.more_body):
             self._transport.close()
@@ -96,5 +96,5 @@ class HeadBufferingTransport:
 
 
 def buffer_head(cycle: RequestResponseCycle) -> None:
-    """Let this answer's head wait for what follows it."""
+    """Have an answer's head wait for the first chunk, so that both are sent together."""
     cycle.transport = cast(asyncio.Transport, HeadBufferingTransport(cycle))

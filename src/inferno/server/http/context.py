@@ -1,4 +1,4 @@
-"""One HTTP request: what is known of it, its headers, and ASGI in types."""
+"""Keep what is known of an HTTP request; read its headers; name ASGI's types."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _SAFE = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 class RequestContext:
     """The facts of one request, in the scope's state as `context`; endpoints may add to them.
 
-    request_id      what the client called the request, or what we call it: for answers and logs.
-                    Clients may repeat theirs, so that the engine needs ids of its own.
-    key_id          which API key it came with; None where keys are not asked for.
-    cache_salt      goes in front of a request's own, so that keys don't share cached prefixes.
-    started         when it came, in time.perf_counter's seconds.
-    received        when its body was whole: its deadline counts from then.
-    status          of the answer; None before it begins.
+    request_id      the client's id of the request, or else our own: for answers and logs. Clients
+                    may repeat an id, so the engine gets ids of its own.
+    key_id          the API key that the request came with; None where no key is needed.
+    cache_salt      precedes the salt in the request's body, so that keys don't share cached
+                    prefixes.
+    started         when the request came, in time.perf_counter's seconds.
+    received        when the body was whole: the deadline counts from then.
+    status          of the answer; None before the answer begins.
     prompt_tokens, cached_tokens, completion_tokens, finish_reasons    counted by Lease.generate.
-    queue_seconds   how long its first sequence waited for a place; None before it had one.
-    proposals       what became of those of speculative decoding, by sequence.
-    rate            of its tokens.
-    rejected        the code of the error that rejected it, if one did.
+    queue_seconds   how long the first sequence waited for a place; None before that.
+    proposals       counts of speculative decoding's proposals, by sequence.
+    rate            of the new tokens.
+    rejected        the code of the error that rejected the request, if one did.
     prompt          for the log: an endpoint sets it where the settings' log_prompts is on.
     """
 
@@ -66,20 +67,20 @@ class RequestContext:
         return time.perf_counter() - self.started
 
     def left(self, seconds: float) -> float:
-        """Return how many of these seconds are left since the body came; below 0 when late."""
+        """Return how many of `seconds` are left since the body came; below 0 when late."""
         return self.received + seconds - time.perf_counter()
 
     def on_admission(self, callback: Callable[[], None]) -> None:
-        """Call this when the engine may have the request, or else when it is over."""
+        """Have a function called when the engine may have the request, or else when it is over."""
         self._on_admission.append(callback)
 
     def admit(self) -> None:
-        """Note that the engine may have the request."""
+        """Note that the engine may have the request, and call those who asked for that."""
         while self._on_admission:
             self._on_admission.pop()()
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call this when the request is over, whatever became of it."""
+        """Have a function called when the request is over, however it ended."""
         self._on_end.append(callback)
 
     def end(self) -> None:
@@ -106,7 +107,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def request_id(scope: Scope) -> str:
-    """Return the x-request-id that came in, if it is one and safe to log, or a new one."""
+    """Return the x-request-id of a request if it is safe to log, or else a new id."""
     given = header_values(scope, b"x-request-id")
     if len(given) == 1 and _SAFE.fullmatch(given[0]):
         return given[0].decode("ascii")

@@ -1,4 +1,4 @@
-"""Errors of requests: as exceptions, as statuses and as OpenAI's error object."""
+"""Turn errors of requests into statuses and OpenAI's error object."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _logger = logging.getLogger("inferno.server")
 
 
 class ApiError(Exception):
-    """Raised to reject or end a request; endpoints pass it on, or write it as a stream's end.
+    """An error that rejects or ends a request: the answer, or the last event of a stream.
 
     status          of the answer, where none has begun.
     code            a short constant for programs and metrics; never what a client sent.
@@ -77,7 +77,7 @@ class ApiError(Exception):
 
 
 class DeadlineExceeded(ApiError):
-    """Raised when a request has taken longer than it may."""
+    """The error of a request that has taken longer than it may."""
 
     def __init__(self, seconds: float) -> None:
         message = f"The request was not done within {seconds:g} seconds and was ended."
@@ -85,7 +85,7 @@ class DeadlineExceeded(ApiError):
 
 
 class Unavailable(ApiError):
-    """Raised when the server can't take a request now; the same one may succeed later."""
+    """The error of a server that can't take a request now; the same request may succeed later."""
 
     def __init__(self, code: str, message: str, *, retry_after: int) -> None:
         super().__init__(503, code, message, retry_after=retry_after)
@@ -123,12 +123,12 @@ async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> 
 
 
 class ClientDisconnected(Exception):
-    """Raised when the client closes its connection before its answer is whole."""
+    """The error of a client that closes its connection before its answer is whole."""
 
 
 @contextmanager
 def renamed_params(names: Mapping[str, str]) -> Iterator[None]:
-    """Let InvalidRequest name parameters as this route's requests do."""
+    """Have InvalidRequest name parameters as a route's requests do, until the block ends."""
     try:
         yield
     except InvalidRequest as problem:
@@ -160,7 +160,7 @@ def api_error_of(problem: Exception, request_id: str) -> ApiError:
 
 
 def log_failure(problem: Exception, request_id: str) -> None:
-    """Log the cause of a 500, which the client doesn't get."""
+    """Log the cause of a status of 500, which the client isn't told."""
     # An engine knows token ids only, so that what it says quotes nobody.
     said = {"said": str(problem)} if isinstance(problem, EngineError) else {}
     fields = {"request_id": request_id, **said}

@@ -1,4 +1,4 @@
-"""One request's lease of the engine: its deadline, its runs, and what they count."""
+"""Lease the engine to one request: its deadline, its runs of `generate`, and their counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from inferno.server.http.metrics import ServerMetrics
 class Lease:
     """A request's lease of the engine, from admission to its end; `async with` releases it.
 
-    on_start    called at the first event; on_release: when it is released.
+    on_start    called at the first event; on_release: called when the lease is released.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Lease:
         self._deadline = loop.call_later(left, self.end, DeadlineExceeded(seconds))
 
     def end(self, why: ApiError) -> None:
-        """Make every run raise `why`: those that wait now, the others when they next would."""
+        """Have every run of `generate` raise `why`, at once if waiting, else when it next waits."""
         if self._ending is None and self._is_held:
             self._ending = why
             for task in self._waiting:
@@ -67,7 +67,7 @@ class Lease:
 
     @property
     def is_ended(self) -> bool:
-        """Return whether its runs have raised, or will."""
+        """Return whether the lease was ended, so that its runs raise an error."""
         return self._ending is not None
 
     def release(self) -> None:
@@ -78,7 +78,7 @@ class Lease:
             self._on_release(self)
 
     def stop(self, request_id: str, sequence_index: int) -> None:
-        """End one sequence at a stop string: it counts as finished, not as aborted."""
+        """End one sequence at a stop string; the sequence counts as finished, not as aborted."""
         if request_id in self._meters:
             self._meters[request_id].stopped(sequence_index)
         self._engine.abort(request_id, sequence_index)
@@ -86,8 +86,8 @@ class Lease:
     async def generate(self, request: Request) -> AsyncGenerator[TokenEvent, None]:
         """Yield the events of EngineClient.generate, counted, until this lease's deadline.
 
-        Leaving it early, by `aclose` or by cancellation, aborts the request. Raises ApiError where
-        the deadline passes or the server stops.
+        Leaving the generator early, by `aclose` or by cancellation, aborts the request. Raises
+        ApiError where the deadline passes or the server stops.
         """
         meter = self._meters[request.request_id] = Meter(request, self.context, self._metrics)
         why: str | None = "disconnect"
@@ -148,7 +148,7 @@ class Meter:
         self._metrics = metrics
 
     def stopped(self, sequence_index: int) -> None:
-        """Note that a stop string ended this sequence, though the engine will call it aborted."""
+        """Note that a stop string ended a sequence, though the engine will report it as aborted."""
         self._stopped.add(sequence_index)
 
     def note(self, event: TokenEvent) -> None:
@@ -163,7 +163,7 @@ class Meter:
             self._finish(FinishReason.STOP if is_stop else event.finish_reason)
 
     def close(self, why: str | None) -> None:
-        """Count the end of the request; `why` says what ended it before its sequences, if so."""
+        """Count the end of the request; `why` names what ended it early, if anything did."""
         if why is not None and self._num_open:
             self._metrics.aborted[why] += 1
             is_error = why == "engine_died"
@@ -200,9 +200,9 @@ class Meter:
 
 
 class FirstBatch:
-    """A gate that holds the first requests back until `seconds` have passed or enough are there.
+    """A gate that holds first requests back until `seconds` have passed or enough have come.
 
-    enough      how many fill a batch, asked for each time.
+    enough      returns how many requests fill a batch; called each time.
     """
 
     def __init__(self, seconds: float, enough: Callable[[], int]) -> None:
@@ -214,7 +214,7 @@ class FirstBatch:
 
     @asynccontextmanager
     async def submission(self) -> AsyncIterator[None]:
-        """Enter when the request may go to the engine; leave when it is done there."""
+        """Return a context, entered when a request may go to the engine, left when it ends."""
         if self._seconds and not self._num_running:
             await self._gather()
         else:

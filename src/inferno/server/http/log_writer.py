@@ -1,7 +1,7 @@
-"""Write log lines to standard error, by a thread, so that a stuck reader stops nobody.
+"""Write log lines to standard error in a thread, so that a stuck reader blocks no request.
 
-The thread is woken a few times a second, not for each line: it takes Python's lock from the event
-loop each time, which on busy cores costs more than all else that an error takes.
+The thread is woken a few times a second, not for each line: waking takes Python's lock from the
+event loop, which on busy cores costs more than the rest of an error's answer.
 """
 
 from __future__ import annotations

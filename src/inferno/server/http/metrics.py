@@ -1,4 +1,4 @@
-"""The server's counts since its start, and all metrics as Prometheus reads them."""
+"""Count what the server does since its start, and give all metrics as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SELF = Path("/proc/self")
 
 
 class Histogram:
-    """A histogram: how many values fell between each two bounds, and the sum of all."""
+    """A histogram: how many values fell between each two bounds, and the sum of all values."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -61,11 +61,11 @@ class Histogram:
 class ServerMetrics:
     """Every count since the start; only PrometheusExposition gives them names.
 
-    num_open    HTTP requests that are with the endpoints now.
+    num_open    HTTP requests that endpoints are answering now.
     http        answers by (route, method, status).
     rejected    requests that were rejected before they ran, by error code.
     finished    sequences by finish reason.
-    aborted     requests that ended early, by why.
+    aborted     requests that ended early, by reason.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class ServerMetrics:
 class PrometheusExposition(Collector):
     """A collector that reads the engine and the counts when it is scraped.
 
-    num_queued_tokens   asked as well: the prompt tokens of requests that have no token yet.
+    num_queued_tokens   returns the number of prompt tokens of requests that have no new token yet.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
 
 
 def process_facts() -> dict[str, object]:
-    """Return facts of this process for debugging; None where the system doesn't have them."""
+    """Return facts of this process for debugging; values are None where the system has none."""
     return {
         "pid": os.getpid(),
         "rss_bytes": rss_bytes(),

@@ -1,4 +1,4 @@
-"""The way of every request through the server: named, checked, read, served, counted, logged."""
+"""Take every request through the server: named, checked, read, served, counted, logged."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class ServerMiddleware:
     In this order: the request's id and its route; the start queue, but for status views; the Host
     header; a CORS preflight; the API key; status views, which are answered here; what the route
     needs (503 while loading or draining, or where the queue is full); the body; then the endpoint,
-    which takes its place in the queue when it has counted tokens (`Admission.acquire`). Limits of
+    which asks for a place in the queue when it has counted tokens (`Admission.acquire`). Limits of
     connections and headers come before all this, in protocol.py.
 
-    routes  of the app, and those that are answered here: the status views.
-    trace   called for every request that is over, but for those of views.
+    routes  the routes of the app, and the status views, which are answered here.
+    trace   called for every request that is over, except of views.
 
     Endpoints find `context` and `admission` in the scope's state (context_of, admission_of).
     """
@@ -182,7 +182,7 @@ class StartQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
-        """Wait until this request may start: not at all while there are few."""
+        """Wait until a request may start; while there are few requests, don't wait."""
         loop = asyncio.get_running_loop()
         if not self._num_started and not self._waiting:
             loop.call_soon(self._begin_iteration)
@@ -239,7 +239,7 @@ def _internal(context: RequestContext) -> ApiError:
 
 
 class HttpRoute(Protocol):
-    """A row of the table of routes, as far as the middleware reads it."""
+    """A row of the table of routes, with the fields that the middleware reads."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -251,19 +251,19 @@ class HttpRoute(Protocol):
 
     @property
     def key_scope(self) -> KeyScope | None:
-        """Return what a key must open; None needs no key."""
+        """Return the scope that a key must have; None: no key is needed."""
 
     @property
     def needs(self) -> Needs:
-        """Return what must be there before the request's body is read."""
+        """Return the condition that must hold before the request's body is read."""
 
     @property
     def view(self) -> StatusView | None:
-        """Return what answers, where the middleware does so by itself."""
+        """Return the function with which the middleware answers; None for other routes."""
 
     @property
     def is_page(self) -> bool:
-        """Return whether a browser opens it, which can send a key as a password only."""
+        """Return whether a browser opens the route, and so can send a key as a password only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ class RouteTable:
         self._by_path = {route.path: self._matching(route.path) for route in routes}
 
     def find(self, method: str, path: str) -> HttpRoute:
-        """Return the first route of this path and method, else of this path alone, or NO_ROUTE."""
+        """Return the first route of a path and method, else of the path alone, or NO_ROUTE."""
         routes = self._by_path.get(path) or self._matching(path)
         for route in routes:
             if method in route.methods:

@@ -1,4 +1,4 @@
-"""A client's connection: bounded in what it may send, and in how long it may take to do so."""
+"""Bound a client's connection: in what it may send, and in the time it may take."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Phase(Enum):
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, which has no such bounds, with them; `watch` must be called regularly."""
+    """A connection of uvicorn's protocol, with bounds and deadlines; call `watch` regularly."""
 
     def __init__(self, *, limits: ConnectionLimits, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
@@ -179,7 +179,7 @@ class Connection(HttpToolsProtocol):
             self._enter(Phase.IDLE)
 
     def watch(self, now: float) -> None:
-        """End what has taken too long."""
+        """End the connection or its request if its phase has taken too long."""
         limits, waited = self._limits, now - self._since
         if self._phase is Phase.HEAD and waited > limits.header_timeout:
             self._reject(_slow("head", limits.header_timeout))
@@ -195,7 +195,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """Return when its phase began, in monotonic seconds; None while a request is served."""
+        """Return when the phase began, in monotonic seconds; None while a request is served."""
         is_idle = self._phase in (Phase.IDLE, Phase.HEAD, Phase.LINGER)
         return self._since if is_idle else None
 
@@ -269,7 +269,7 @@ class Connection(HttpToolsProtocol):
 
 
 def num_unread(transport: asyncio.Transport) -> int:
-    """Return how many bytes the client hasn't taken: in our buffer, and then in the kernel's."""
+    """Return how many bytes the client hasn't taken yet, in our buffer and in the kernel's."""
     size = transport.get_write_buffer_size()
     if not size:
         return 0
@@ -370,7 +370,7 @@ class ChunkFraming:
 
 
 def without_chunks(app: App, cycle: RequestResponseCycle) -> App:
-    """Wrap the application for a client of HTTP/1.0: the connection's end ends its answers."""
+    """Wrap an application for clients of HTTP/1.0, whose answers end with the connection."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_plain(message: Message) -> None:

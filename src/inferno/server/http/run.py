@@ -48,13 +48,13 @@ def serve(
     engine: ServedEngine,
     on_ready: OnReady | None = None,
 ) -> int:
-    """Serve `app` in the middleware until a signal ends it; returns the process's exit code.
+    """Serve `app` in the middleware until a signal ends the server; return the process's exit code.
 
     on_ready        run beside the server once the engine is loaded, with the server's URLs.
 
     The port is bound before the engine is started, and answered on while it loads. Raises
-    InvalidRequest where the port or the certificate can't be used, and what keeps the engine from
-    loading.
+    InvalidRequest where the port or the certificate can't be used, and any error that keeps the
+    engine from loading.
     """
     shutdown = ShutdownRequests()
     # A hundred thousand objects are there to stay: to look through them for garbage
@@ -81,7 +81,7 @@ async def run(
     trace: TraceRequest | None = None,
     on_ready: OnReady | None = None,
 ) -> int:
-    """Serve on bound sockets, in the running event loop, until `shutdown` is requested: see serve.
+    """Serve on bound sockets in the running event loop until `shutdown` is requested; see `serve`.
 
     Returns the exit code: 0, or 128 and the last signal's number where a second one came.
     """
@@ -107,7 +107,7 @@ async def run(
 
 @contextlib.contextmanager
 def tracing(endpoint: str | None) -> Iterator[TraceRequest | None]:
-    """Yield the function to call for each request that is over; None without an endpoint.
+    """Yield the function to call for each request that is over; None if no collector is configured.
 
     Raises InvalidRequest where the extra is not installed.
     """
@@ -292,7 +292,7 @@ def _url(bound: socket, settings: ServerSettings) -> str:
 class ShutdownRequests:
     """Signals as events: the first requests a drain, the second forces the end, the third exits.
 
-    It is made before the server's event loop is.
+    Make it before the server's event loop is made.
     """
 
     def __init__(self) -> None:
@@ -302,7 +302,7 @@ class ShutdownRequests:
         self._forced = asyncio.Event()
 
     def attach(self) -> None:
-        """Deliver signals in the running loop from now on, those that came before too."""
+        """Deliver signals in the running loop from now on, and those that came before."""
         self._loop = asyncio.get_running_loop()
         self._wake()
 
@@ -319,7 +319,7 @@ class ShutdownRequests:
         return self._forced.is_set()
 
     def add(self, number: int = signal.SIGTERM) -> None:
-        """Count one more signal: the first two wake those who wait, the third exits at once."""
+        """Count one more signal: the first two wake waiting coroutines, the third exits at once."""
         self.signals.append(number)
         if len(self.signals) > 2:
             os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""The sockets that the server listens on, bound before anything expensive is begun."""
+"""Bind the sockets that the server listens on, before anything expensive is begun."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UDS_MODE = 0o660
 
 @contextlib.contextmanager
 def listening(settings: ServerSettings) -> Iterator[list[socket.socket]]:
-    """Yield bound sockets; raise InvalidRequest, with the port, where they can't be had."""
+    """Yield bound sockets; raise InvalidRequest, with the port, where binding fails."""
     if settings.uds is not None:
         sockets = [_bind_unix(settings.uds)]
     else:

@@ -1,4 +1,4 @@
-"""The status views: health, readiness, metrics and the state of things."""
+"""Answer the status views: health, readiness, metrics, and the state for debugging."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEALTHY = (EngineState.LOADING, EngineState.READY)
 
 
 class StatusViews:
-    """Health, readiness, metrics and the state of things."""
+    """The status views: health, readiness, metrics, and the state for debugging."""
 
     def __init__(self, engine: ServedEngine, admission: Admission, metrics: ServerMetrics) -> None:
         self._engine = engine
@@ -34,9 +34,9 @@ class StatusViews:
         )
 
     async def get_health(self, send: Send) -> None:
-        """Answer 200 while the engine gets on; a supervisor sees to it that `state` says so.
+        """Answer 200 while the engine works; the supervisor keeps its `state` up to date.
 
-        Anybody may ask: why an engine died stands in the log, for it may name a path.
+        Anybody may ask, so why an engine died is only in the log, for it may name a path.
         """
         state, recovery = self._engine.state, self._engine.recovery
         is_healthy = state in _HEALTHY or self._admission.is_draining
@@ -51,7 +51,7 @@ class StatusViews:
         await send_whole(send, 200 if is_healthy else 503, _JSON, msgspec.json.encode(body))
 
     async def get_ready(self, send: Send) -> None:
-        """Answer 200 while requests are taken; it names no path, as anybody may ask."""
+        """Answer 200 while requests are taken; name no path, as anybody may ask."""
         try:
             self._admission.check_draining()
             self._admission.check_ready()

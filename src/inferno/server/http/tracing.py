@@ -1,4 +1,4 @@
-"""OpenTelemetry: one span for each request, sent to a collector. Needs the extra `otel`."""
+"""Trace requests by OpenTelemetry: one span each, sent to a collector. Needs the extra `otel`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NANOSECONDS = 1e9
 
 
 def exporter_to(endpoint: str) -> SpanExporter:
-    """Return an exporter that sends spans to this URL, as OTLP over HTTP."""
+    """Return an exporter that sends spans to a URL, as OTLP over HTTP."""
     return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The endpoint of chats: a conversation is answered, in one piece or as a stream."""
+"""Answer a conversation, in one piece or as a stream: the endpoint of chats."""
 
 from __future__ import annotations
 
@@ -140,14 +140,14 @@ def ignored_by_template(
 ) -> tuple[str, ...]:
     """Return the names of a chat's fields that have no effect on its prompt.
 
-    args        the template's arguments that reasoning_effort has become.
+    args        the template's arguments made of reasoning_effort.
     """
     is_ignored = fields.reasoning_effort is not None and not args
     return (("reasoning_effort",) if is_ignored else ()) + ignored_chat_fields(fields, text)
 
 
 def template_args(text: ModelText, effort: str | None) -> dict[str, Any]:
-    """Return the chat template's arguments for reasoning_effort; none where it doesn't take it."""
+    """Return the chat template's arguments for reasoning_effort; empty if it has none."""
     if effort == "none" and text.takes_template_arg("enable_thinking"):
         return {"enable_thinking": False}
     if effort is not None and text.takes_template_arg("reasoning_effort"):
@@ -175,7 +175,7 @@ class ChatStream:
     async def events(
         self, lease: Lease, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the stream's events but for [DONE]; the lease is released at the end."""
+        """Yield the stream's events except [DONE]; the lease is released at the end."""
         interval = StreamInterval(self._fields.stream_interval)
         async with lease, aclosing(chunks):
             async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""The endpoint of completions: prompts are gone on with, in one piece or as a stream."""
+"""Complete prompts, in one piece or as a stream: the endpoint of completions."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _as_chunk(done: Completion) -> Chunk:
 
 
 class CompletionStream:
-    """A maker of one call's events, whose prompts and choices come as they are done."""
+    """A maker of one call's events, of its prompts and choices as their chunks come."""
 
     def __init__(
         self, call: Call[CompletionRequest], engine_requests: Sequence[EngineRequest]
@@ -136,7 +136,7 @@ class CompletionStream:
     async def events(
         self, lease: Lease, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the stream's events but for [DONE]; the lease is released at the end."""
+        """Yield the stream's events except [DONE]; the lease is released at the end."""
         async with lease, aclosing(chunks):
             async for chunk in chunks:
                 self._usage.add(chunk)
@@ -195,7 +195,7 @@ class CompletionStream:
 
 
 class ChoiceWriter:
-    """A writer of one choice, whole or chunk by chunk; the first begins with the echo."""
+    """A writer of one choice, whole or chunk by chunk; an echo comes first."""
 
     def __init__(
         self,
@@ -218,12 +218,12 @@ class ChoiceWriter:
 
     @property
     def waits_for_prompt(self) -> bool:
-        """Return whether the echo still lacks its log-probabilities: another choice brings them."""
+        """Return whether the echo lacks its log-probabilities, which another choice brings."""
         is_scored = self._fields.echo and self._fields.logprobs is not None
         return is_scored and self._is_first and self._engine_request.texts.prompt_logprobs is None
 
     def write(self, chunk: Chunk) -> CompletionChoice:
-        """Return the choice's new part for a chunk; the first has the echo, the last the ending."""
+        """Return the choice's new part for a chunk; the first has the echo, the last the end."""
         is_first, self._is_first = self._is_first, False
         done, fields = chunk.completion, self._fields
         prompt_ids = list(self._engine_request.texts.prompt_token_ids)

@@ -1,4 +1,4 @@
-"""Log-probabilities in OpenAI's three spellings: of a chat, of a completion, of a prompt."""
+"""Write log-probabilities in OpenAI's three forms: of a chat, a completion, a prompt."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class TokenNames:
         return num_spaces - (len(alone) - len(alone.lstrip(" ")))
 
     def is_special(self, token_id: int) -> bool:
-        """Return whether the token steers the model and is no text."""
+        """Return whether the token is a special one, which is no text."""
         return token_id in self._tokenizer.special_tokens
 
     def num_added(self, token_ids: Sequence[int], spelled: str) -> int:
-        """Return how many special tokens were put before those that this text spells out."""
+        """Return how many special tokens were put before the tokens of a text."""
         first = [self.bytes_of(i).decode() for i in takewhile(self.is_special, token_ids)]
         places = range(len(first) + 1)
         return next(num for num in places if spelled.startswith("".join(first[num:])))
@@ -73,9 +73,9 @@ class TokenNames:
 def chat_logprobs(
     entries: Sequence[TokenLogprobs], names: TokenNames, num_top: int | None
 ) -> ChatLogprobs:
-    """Return the log-probabilities of a chat's tokens, each with others at its place.
+    """Return the log-probabilities of a chat's tokens, each with other tokens at its place.
 
-    num_top     how many others: the likeliest; None tells all that there are.
+    num_top     how many other tokens, the likeliest; None tells all.
     """
     return ChatLogprobs([_chat_logprob(entry, names, num_top) for entry in entries])
 
@@ -90,8 +90,9 @@ def prompt_logprobs(
 class CompletionLogprobsWriter:
     """A writer of a completion's log-probabilities, which follows where each token begins.
 
-    skip_special_tokens the text is without them.
-    is_beginning        the text begins with these tokens; else it goes on in mid-sentence.
+    skip_special_tokens whether the text is without special tokens.
+    is_beginning        whether the text begins with the first tokens; else it continues another
+                        text.
     """
 
     def __init__(
@@ -116,8 +117,8 @@ class CompletionLogprobsWriter:
     ) -> CompletionLogprobs:
         """Return the next tokens' entries.
 
-        spelled         the text that they were made of, if any.
-        is_all_told     of the tokens beside a chosen one all are told, not the likeliest alone.
+        spelled         the text that the tokens were encoded from, if any.
+        is_all_told     whether all tokens beside a chosen one are told, and not only the likeliest.
         """
         num_top = None if is_all_told else self._num_top
         return CompletionLogprobs(

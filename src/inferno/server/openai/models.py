@@ -1,4 +1,4 @@
-"""The endpoints that say what is served: the names of the model, and inferno's version."""
+"""Tell what is served: the names of the model, and inferno's version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def list_models(http: HttpRequest) -> Response:
 
 
 async def get_model(http: HttpRequest) -> Response:
-    """Return the card of one name."""
+    """Return the card of one name of the model."""
     service = service_of(http)
     name = http.path_params["model_id"]
     service.check_model(name)

@@ -1,4 +1,4 @@
-"""The fields of requests, with their bounds: those that routes share, and those of each.
+"""Define the fields of requests with their bounds, shared by routes or of one route.
 
 A null counts as absent. Where a description begins with "Hint", the field changes nothing.
 """
@@ -35,7 +35,7 @@ _TIMEOUT = 7 * 24 * 3600.0
 def bounds(name: str, *, low: int | None = None) -> Meta:
     """Return the bounds of a sampling parameter, from its table.
 
-    low         another lower bound, for a value that means something here only.
+    low         another lower bound, for a value that means something in requests only.
     """
     facts = table(SamplingParams)[name].facts
     if facts.is_low_excluded:
@@ -44,7 +44,7 @@ def bounds(name: str, *, low: int | None = None) -> Meta:
 
 
 def described(name: str, more: str = "") -> Meta:
-    """Return the description of a sampling parameter, from its table, and what is said beside."""
+    """Return the description of a sampling parameter, from its table, followed by `more`."""
     return Meta(description=f"{table(SamplingParams)[name].facts.help} {more}".rstrip())
 
 

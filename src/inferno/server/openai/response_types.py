@@ -1,4 +1,4 @@
-"""The types of the routes' answers: OpenAI's objects, with the extras that were asked for."""
+"""Define the types of answers: OpenAI's objects, with the extras that were asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoints between text and token ids."""
+"""Turn text into token ids and back: the endpoints of the tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of tools in answers: whole, and as the deltas of a stream; each call has an id."""
+"""Write calls of tools in answers: whole, and as deltas of a stream; each call has an id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _new_id(tool_use: ToolUse | None) -> str:
 
 
 def whole_calls(done: Completion, tool_use: ToolUse | None) -> list[ToolCall]:
-    """Return the calls of an answer that is complete.
+    """Return the calls of a complete answer.
 
     tool_use    how the model was to call its tools.
     """
@@ -41,14 +41,14 @@ def whole_calls(done: Completion, tool_use: ToolUse | None) -> list[ToolCall]:
 
 
 class ToolCallDeltas:
-    """A maker of the deltas of one choice's calls, which remembers what it has begun to tell."""
+    """A maker of the deltas of one choice's calls, which remembers the calls begun."""
 
     def __init__(self, tool_use: ToolUse | None) -> None:
         self._tool_use = tool_use
         self._begun: set[int] = set()
 
     def of(self, pieces: Iterable[Piece]) -> list[ToolCallDelta]:
-        """Return what these pieces add to calls, at most one delta for each call."""
+        """Return what pieces of an answer add to calls, at most one delta for each call."""
         calls: dict[int, Call] = {}
         arguments: dict[int, str] = {}
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""The chat page: files read once, sent with a policy that lets a browser load no others."""
+"""Serve the chat page: files read once, and a policy that lets a browser load no others."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class _File:
 
 
 async def get_page(http: HttpRequest) -> Response:
-    """Return the page itself."""
+    """Return the chat page itself."""
     return _answer(http, _INDEX)
 
 
 async def get_page_file(http: HttpRequest) -> Response:
-    """Return what the page loads, by its name."""
+    """Return a file that the chat page loads, by its name."""
     return _answer(http, http.path_params["name"])
 
 

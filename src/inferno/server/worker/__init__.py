@@ -1,1 +1,1 @@
-"""The worker daemon: a fleet's jobs, each an HTTP request whose answer is the job's events."""
+"""Run a fleet's jobs in a worker: each is an HTTP request whose answer is the job's events."""

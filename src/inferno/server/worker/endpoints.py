@@ -1,4 +1,4 @@
-"""The endpoints of a worker: a job is run, its events are sent, and it is cancelled."""
+"""Run a worker's job and send its events, or cancel the job: the endpoints of a worker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def execute(http: HttpRequest) -> Response:
 
 
 async def cancel(http: HttpRequest) -> Response:
-    """End a running job; its stream ends with what came of it."""
+    """End a running job; the job's stream gets its last event."""
     body = await read_fields(http, CancelRequest)
     worker_of(http).cancel(body.fields.job_id)
     return json_response(Cancelled(job_id=body.fields.job_id), body.ignored)
@@ -165,7 +165,7 @@ class JobStream:
     async def events(
         self, lease: Lease, chunks: AsyncGenerator[Chunk, None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the job's events, but for an error; the lease is released at the end."""
+        """Yield the job's events, except for an error's; the lease is released at the end."""
         yield _event(
             b"started", Started(job_id=self._job_id, prompt_tokens=self._engine_request.num_tokens)
         )

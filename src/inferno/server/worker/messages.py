@@ -1,4 +1,4 @@
-"""The messages of a worker: that it is ready, jobs and their events, and all as JSON Schema."""
+"""Define a worker's messages: that it is ready, jobs and their events, and all as JSON Schema."""
 
 from __future__ import annotations
 

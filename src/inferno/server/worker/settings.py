@@ -13,7 +13,7 @@ from inferno.server.worker.messages import DeviceKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callback:
-    """The address that the message goes to, and the number of tries.
+    """The address that the ready message goes to, and the number of tries.
 
     timeout         seconds of one attempt, from connecting to the answer.
     first_delay     before the second attempt, doubled after each, up to most_delay.
@@ -28,10 +28,10 @@ class Callback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """The settings of a worker beside a server's: its id, its device, and whom it tells.
+    """The settings of a worker beside a server's: its id, its device, and where it reports.
 
-    device          its kind and, but for the CPU, its number.
-    uri             where others reach it; None is where it listens.
+    device          the device's kind and, except for the CPU, its number.
+    uri             where others reach the worker; None: the address that it listens on.
     """
 
     worker_id: str
@@ -53,7 +53,7 @@ class WorkerSettings:
 
 
 def worker_settings(server: ServerSettings, options: WorkerOptions) -> WorkerSettings:
-    """Return what the options of a worker say; InvalidRequest where nobody could reach it."""
+    """Return a worker's settings by its options; InvalidRequest where nobody could reach it."""
     if options.uri is None and server.host.strip("[]") in ("0.0.0.0", "::"):
         raise InvalidRequest(
             f"--host {server.host} doesn't say where others reach this worker; add --uri, such as "

@@ -1,4 +1,4 @@
-"""A worker from its options."""
+"""Start a worker from its options."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def start_worker(
     script: Path | None,
     first: Spawned | None = None,
 ) -> int:
-    """Take jobs until a signal ends it; returns the exit code.
+    """Take jobs until a signal ends the worker; return the exit code.
 
-    script      a file of answers that take the model's place, its text aside.
-    first       a process that was started already, to be the first engine's.
+    script      a file of answers that replace the engine's; tokenizer and chat template are the
+                model's own.
+    first       a process that is already started, for the first engine.
 
-    Raises DeviceUnavailable and what else keeps the engine from loading, InvalidRequest.
+    Raises InvalidRequest, and DeviceUnavailable or another error that keeps the engine from
+    loading.
     """
     text = ModelText(
         options.model,
@@ -45,7 +47,7 @@ def start_worker(
 
 
 def create_worker_app(service: ModelService, worker: Worker) -> FastAPI:
-    """Return a worker's application, for ServerMiddleware to let requests through to."""
+    """Return a worker's application, to which ServerMiddleware passes requests."""
     app = build_app(service, WORKER_ROUTES)
     app.state.worker = worker
     return app

@@ -1,4 +1,4 @@
-"""A worker's state: its jobs, its log of memory, and its message once it is ready."""
+"""Keep a worker's state: its jobs, its log of memory, and its message once it is ready."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("inferno.worker")
 class Worker:
     """The owner of the running jobs and of the log of memory.
 
-    paths           of its routes, which its ready message names.
+    paths           the paths of the worker's routes, which the ready message names.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class Worker:
         self._memory_log: MemoryLog | None = None
 
     async def on_ready(self, urls: list[str]) -> None:
-        """Log what was loaded, and post the ready message, in which the first URL is ours."""
+        """Log what was loaded, and post the ready message, with the first of the server's URLs."""
         stats = await self._first_stats()
         self._memory_log = MemoryLog(stats)
         message = _ready_message(self._service, stats, self._settings, self._paths, urls[0])
         await deliver(self._settings.callback, msgspec.json.encode(message))
 
     def begin(self, job_id: str, context: RequestContext) -> RunningJob:
-        """Return a new job; raise ApiError (409) where one of that id is running."""
+        """Return a new job; raise ApiError (409) where a job of that id is running."""
         job = self._jobs.begin(job_id, context)
         context.on_end(lambda: self._note(job_id, context))
         return job
 
     def cancel(self, job_id: str) -> None:
-        """End that job; raise ApiError (404) where there is none."""
+        """End the job of that id; raise ApiError (404) where there is none."""
         self._jobs.cancel(job_id)
 
     async def _first_stats(self) -> EngineStats:
@@ -81,7 +81,7 @@ class Worker:
 
 
 def worker_of(request: HttpRequest) -> Worker:
-    """Return the worker that this request came to."""
+    """Return the worker that a request came to."""
     worker = request.app.state.worker
     assert isinstance(worker, Worker)
     return worker
@@ -125,7 +125,7 @@ def _ready_message(
 
 
 class MemoryLog:
-    """The level of each use of memory: what it was at load, or when growth was last logged.
+    """The level of each use of memory, at load or when growth was last logged.
 
     The process may grow by the KV cache, which an operating system hands out as it fills.
     """
@@ -138,7 +138,7 @@ class MemoryLog:
         _log.info("memory at load", extra={"fields": _fields(uses)})
 
     def note(self, stats: EngineStats, **facts: object) -> None:
-        """Log the memory beside these facts of a job, and what grew."""
+        """Log the memory beside some facts of a job, and which uses grew."""
         uses = _uses(stats)
         _log.info("job over", extra={"fields": facts | _fields(uses)})
         for use, num_bytes in uses.items():
@@ -160,7 +160,7 @@ def _fields(uses: dict[str, int]) -> dict[str, object]:
 
 
 class JobCancelled(ApiError):
-    """Raised in a job's run when the job is cancelled; its stream's last event says so."""
+    """The error of a job that is cancelled; the last event of the job's stream says so."""
 
     def __init__(self) -> None:
         super().__init__(409, "cancelled", "The job was cancelled.")
@@ -169,7 +169,7 @@ class JobCancelled(ApiError):
 class RunningJob:
     """One job, from its request to its end.
 
-    end             removes the job from the table; may be called more than once.
+    end             removes the job from the table; may be called several times.
     """
 
     def __init__(self, end: Callable[[RunningJob], None]) -> None:
@@ -179,7 +179,7 @@ class RunningJob:
         self._abort: Callable[[], None] | None = None
 
     def run_in(self, lease: Lease, abort: Callable[[], None]) -> None:
-        """Note the lease that the job runs in, and end it if it was cancelled before.
+        """Note the lease that the job runs in, and end the job if it was cancelled before.
 
         abort       makes the engine let go of the job.
         """
@@ -206,7 +206,7 @@ class RunningJobs:
         self._jobs: dict[str, RunningJob] = {}
 
     def begin(self, job_id: str, context: RequestContext) -> RunningJob:
-        """Return a new job; raise ApiError (409) where one of that id is running."""
+        """Return a new job; raise ApiError (409) where a job of that id is running."""
         if job_id in self._jobs:
             message = f"The job '{job_id}' is under way already; every job needs an id of its own."
             raise ApiError(409, "duplicate_job", message, param="job_id")
@@ -215,7 +215,7 @@ class RunningJobs:
         return job
 
     def cancel(self, job_id: str) -> None:
-        """End that job; raise ApiError (404) where there is none."""
+        """End the job of that id; raise ApiError (404) where there is none."""
         if job_id not in self._jobs:
             message = f"No job '{job_id}' is under way here."
             raise ApiError(404, "job_not_found", message, param="job_id")
@@ -232,7 +232,7 @@ async def deliver(
     *,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> bool:
-    """Post the message until it is taken, which a status of 200 to 299 says; False if never."""
+    """Post the message until a status of 200 to 299 takes it; return False if none does."""
     for attempt in range(1, callback.num_attempts + 1):
         problem = await _attempt(callback, message)
         if problem is None:

@@ -1,4 +1,4 @@
-"""A whole answer: put together from pieces, and as a message for the model's chat template."""
+"""Join pieces to a whole answer, and write an answer as a message for the chat template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inferno.untrusted_json import Malformed, parse_object
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call that the model wants made; the arguments are as it wrote them, JSON if all is well.
+    """A call of a tool by the model; the arguments are as written, JSON if all is well.
 
     id      as the model wrote it; None in dialects without ids.
     """
@@ -26,7 +26,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The parts of one output."""
+    """The parts of one output: reasoning, content and calls of tools."""
 
     reasoning: str
     content: str
@@ -34,7 +34,7 @@ class Answer:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> Answer:
-    """Join all pieces of an output to the answer that they make."""
+    """Join all pieces of an output to an answer."""
     texts: dict[Part, list[str]] = {part: [] for part in Part}
     calls: dict[int, Call] = {}
     arguments: dict[int, list[str]] = {}
@@ -55,9 +55,9 @@ def join_pieces(pieces: Iterable[Piece]) -> Answer:
 
 
 def assistant_message(answer: Answer, dialect: Dialect) -> dict[str, Any]:
-    """Return the answer as the model's chat template takes it in a conversation that goes on.
+    """Return an answer as a message of the conversation, for the model's chat template.
 
-    It carries the reasoning: the template itself leaves out what the model is not to see again.
+    The message has the reasoning: the template itself leaves out what the model must not see again.
     """
     message: dict[str, Any] = {"role": "assistant", "content": answer.content}
     if answer.tool_calls:

@@ -41,7 +41,7 @@ def make_parser(
     decoder: IncrementalDecoder,
     prompt_token_ids: Sequence[int] = (),
 ) -> Parser:
-    """Return a parser for one output, which continues this prompt and takes over the decoder."""
+    """Return a parser for one output that continues a prompt; the parser takes over the decoder."""
     match dialect:
         case Dialect.HARMONY:
             return HarmonyParser(tokenizer, decoder, prompt_token_ids)
@@ -70,7 +70,7 @@ class PlainParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """Return the text that these ids complete."""
+        """Return the text that more token ids complete."""
         return _content(self._decoder.feed(token_ids))
 
     def finish(self) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""The parser for gpt-oss, which writes messages in channels: OpenAI's Harmony format."""
+"""Parse gpt-oss's output, which has messages in channels: OpenAI's Harmony format."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ _CONTENT_CHANNELS = (None, "final", "commentary")
 class HarmonyParser:
     """A parser of `<|start|>role<|channel|>name<|message|>text<|end|>`; any mark may be missing.
 
-    What is for a tool is a call, whatever its channel. Otherwise `final`, `commentary` (plans that
-    the user may read) and messages without a channel are content; `analysis`, channels that don't
-    exist and messages in another's name are reasoning. SEPARATOR stands between two messages of a
-    part.
+    A message for a tool is a call, whatever its channel. Otherwise `final`, `commentary` (plans
+    that the user may read) and messages without a channel are content; `analysis`, channels that
+    don't exist and messages in another's name are reasoning. SEPARATOR stands between two messages
+    of a part.
 
     A header that another mark than `<|message|>` ends, or that goes on for too long, is a message
     whose `<|message|>` is missing: what it says beside role and channel is the text. Only special
     tokens count as marks, not the same letters in other tokens (github.com/openai/harmony,
     docs/format.md).
 
-    prompt_token_ids    what the output continues: usually `<|start|>assistant`, or more of a
-                        message.
+    prompt_token_ids    the prompt, whose end is usually `<|start|>assistant`, or more of a message.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class HarmonyParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """Return the pieces of text that these ids make certain."""
+        """Take more token ids, and return the pieces of text that are certain now."""
         return [piece for token_id in token_ids for piece in self._token(token_id)]
 
     def finish(self) -> list[Piece]:

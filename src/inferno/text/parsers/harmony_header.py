@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Mark(StrEnum):
-    """The special tokens of the format."""
+    """The special tokens of the Harmony format."""
 
     START = "<|start|>"
     CHANNEL = "<|channel|>"
@@ -30,10 +30,10 @@ _NO_TOOLS = ("assistant", "user", "all")
 
 
 class Header:
-    """The header of a message, as it grows.
+    """The header of a Harmony message, as it grows.
 
-    first       the mark that it begins with, or the one that ended the message before, if any.
-    num_tokens  how long it is, marks included.
+    first       the mark that the header begins with, or that ended the message before, if any.
+    num_tokens  the header's length, marks included.
     """
 
     def __init__(self, first: Mark | None = None) -> None:
@@ -41,7 +41,7 @@ class Header:
         self.num_tokens = 0
 
     def begin(self, mark: Mark) -> None:
-        """Begin the part of the header that follows this mark."""
+        """Begin the part of the header that follows a mark."""
         self._texts.append((mark, ""))
 
     def add(self, text: str) -> None:
@@ -52,24 +52,24 @@ class Header:
 
     @property
     def is_by_another(self) -> bool:
-        """Return whether a message is in a user's or tool's name, as models write at times."""
+        """Return whether the message is in a user's or tool's name, as models may write."""
         role = _beginning(_ROLE.match, self._after(Mark.START))
         return role not in ("", "assistant") or self._recipient == "assistant"
 
     @property
     def channel(self) -> str | None:
-        """Return the last channel named; "" for a name that is none, None where none is named."""
+        """Return the last channel named; "" for an unknown name, None without a name."""
         name = self._after(Mark.CHANNEL)
         return None if name is None else _beginning(_CHANNEL.match, name).strip()
 
     @property
     def tool(self) -> str | None:
-        """Return the tool that it is for, such as `functions.f` or `python`, or None."""
+        """Return the tool that the message is for, such as `functions.f` or `python`, or None."""
         return None if self._recipient in _NO_TOOLS else self._recipient
 
     @property
     def rest(self) -> str:
-        """Return all beside the names of role and channel."""
+        """Return the header's text without the names of role and channel."""
         return "".join(text for _, text in self._unnamed())
 
     @property

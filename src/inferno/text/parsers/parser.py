@@ -20,7 +20,7 @@ class Part(StrEnum):
 class Call:
     """The number of a call within an answer, counted from 0, and the function's name.
 
-    id      as the model wrote it before the arguments; None in dialects without ids.
+    id      the id that the model wrote before the arguments; None in dialects without ids.
     """
 
     index: int
@@ -29,7 +29,7 @@ class Call:
 
 
 class Piece(NamedTuple):
-    """The new text of a part; for a tool call also which one: its first piece announces it."""
+    """The new text of a part of the answer; a tool call's first piece announces the call."""
 
     part: Part
     text: str
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 class Parser(Protocol):
-    """The interface of parsers: an output's token ids become pieces of its parts.
+    """The interface of parsers, which turn an output's token ids into pieces of its parts.
 
     The pieces of a part put together don't depend on how the ids are cut. No text is lost, no
     character is cut in half, and no sequence of ids is an error.
@@ -45,11 +45,11 @@ class Parser(Protocol):
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """Return the tokens of reasoning so far, the marks around it not counted."""
+        """Return the number of tokens of reasoning so far, without the marks around it."""
         ...
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """Take more token ids, and return the pieces of text that they make certain."""
+        """Take more token ids, and return the pieces of text that are certain now."""
         ...
 
     def finish(self) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""The tokens around a model's reasoning, for who binds the answer that comes after it."""
+"""Find the tokens around a model's reasoning, for the constraint of the answer after it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def reasoning_marks(
     *,
     has_calls: bool = False,
 ) -> Reasoning | None:
-    """Return how an output that continues a prompt may begin before its answer.
+    """Return the tokens with which an output may begin before its answer.
 
-    has_calls   the answer may be calls of tools: then it begins with the name of a channel, for
-                calls have one of their own.
+    has_calls   the answer may be calls of tools, which have a channel of their own: then the answer
+                begins with the name of its channel.
 
-    None where it is an answer from its first token on: the model sets no reasoning apart, or the
-    prompt has ended it.
+    Returns None where the output is an answer from its first token on: the model marks no
+    reasoning, or the prompt has ended it.
     """
     match dialect:
         case Dialect.THINK:

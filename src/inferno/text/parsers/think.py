@@ -1,4 +1,4 @@
-"""The parser for models that think between `<think>` and `</think>`: Qwen3, DeepSeek-R1."""
+"""Parse outputs of models that think between `<think>` and `</think>`: Qwen3, DeepSeek-R1."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class ThinkParser:
     and only where reasoning can begin or end: elsewhere they are text. Newlines next to a mark, and
     whitespace before the first, belong to it. Reasoning without an end goes on to the end.
 
-    prompt_token_ids    what the output continues: a template may have opened or closed the
-                        reasoning.
+    prompt_token_ids    the prompt, in which a template may have opened or closed the reasoning.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ThinkParser:
         self.num_reasoning_tokens = 0
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """Return the pieces of text that these ids make certain."""
+        """Take more token ids, and return the pieces of text that are certain now."""
         return [piece for token_id in token_ids for piece in self._token(token_id)]
 
     def finish(self) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""Readers of calls whose arguments are JSON: Hermes, Mistral and DeepSeek."""
+"""Read calls whose arguments are JSON: of Hermes, Mistral and DeepSeek."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ARGUMENTS = ("arguments", "parameters")
 
 
 def read_hermes(text: AnswerText) -> Steps[None]:
-    """Read `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as often as it comes."""
+    """Read `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of times."""
 
     def read_call(_: str) -> Steps[None]:
         yield from text.space()
@@ -89,7 +89,7 @@ def read_marked(
     closes: tuple[str, ...],
     read_call: Callable[[str], Steps[None]],
 ) -> Steps[None]:
-    """Read content with calls that begin with marks; once there was one, closing marks are none."""
+    """Read content with calls that begin with marks; after a call, closing marks are no content."""
     while mark := (yield from text.content(opens + (closes if text.num_calls else ()))):
         if mark in closes:
             text.forget()
@@ -103,7 +103,7 @@ def read_marked(
 
 
 def read_list(text: AnswerText, read_call: Callable[[], Steps[None]]) -> Steps[None]:
-    """Read calls up to the bracket that ends their list, whose first was passed."""
+    """Read calls up to the bracket that ends a list; the opening bracket was passed already."""
     while True:
         yield from text.space()
         yield from read_call()
@@ -116,10 +116,11 @@ def read_list(text: AnswerText, read_call: Callable[[], Steps[None]]) -> Steps[N
 def read_object(text: AnswerText, names: Container[str] | None = None) -> Steps[None]:
     """Read a call as an object with the keys `name` and `arguments`, or `parameters`.
 
-    names       the names that make it a call, and then its arguments must stand there; None: any
-                name does, and a call without arguments has none.
+    names       the names of tools; an object with one is a call only if it has arguments. None: any
+                name is a call's, and arguments may be missing.
 
-    NoCall where it is none; where it was announced already, what was held is what came after.
+    Raises NoCall where the object is no call; if a call was announced already, the held text is
+    what came after.
     """
     yield from text.expect("{")
     name: str | None = None

@@ -1,4 +1,4 @@
-"""The reader of Llama's calls, in JSON or Python, and Python's literals as JSON."""
+"""Read Llama's calls, in JSON or Python, and turn Python's literals into JSON."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _SURROGATE = re.compile(f"[{MARKS}]")
 
 
 def read_llama(text: AnswerText, names: Mapping[str, object]) -> Steps[None]:
-    """Read an answer that is calls, or those after `<|python_tag|>`.
+    """Read an answer that consists of calls, or calls after `<|python_tag|>`.
 
-    As nothing marks an answer as calls, it is one only of a tool that the request has.
+    Without a mark, a text is a call only if it names a tool of the request.
     """
     yield from text.space()
     if (character := (yield from text.peek())) and character in "{[":
@@ -146,7 +146,7 @@ def _is_dotted(name: str) -> bool:
 
 
 def python_to_json(literal: str) -> str | None:
-    """Return a literal of Python's as JSON; None for what is none, or can't be written in JSON."""
+    """Return a Python literal as JSON; None for a text that is no literal or has no JSON."""
     parts: list[str] = []
     at = 0
     while at < len(literal):
@@ -190,13 +190,13 @@ def _meaning(escape: re.Match[str]) -> str:
 
 
 def as_json(text: str) -> str:
-    """Return a text as a string of JSON in which surrogates alone are escaped."""
+    """Return a text as a JSON string in which only surrogates are escaped."""
     written = json.dumps(text, ensure_ascii=False)
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is a value in JSON; of keys that come twice, readers take the last."""
+    """Return whether a text is a JSON value; keys may be repeated."""
     try:
         json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The reader of calls in tags, whose values become JSON by the tool's schema: Qwen3-Coder."""
+"""Read calls in tags, whose values become JSON by the tool's schema: Qwen3-Coder's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.0+)?")
 def read_xml(text: AnswerText, schemas: Mapping[str, _Schema]) -> Steps[None]:
     """Read `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`.
 
-    Where `<tool_call>` was forgotten it is a call only of a tool that the request has.
+    Without `<tool_call>`, a text is a call only if it names a tool of the request.
     """
 
     def read_call(mark: str) -> Steps[None]:
@@ -111,9 +111,9 @@ def _ends(text: AnswerText) -> Steps[bool]:
 
 
 def resolved(schema: _Schema) -> _Schema:
-    """Return the schema of arguments in place of a reference to it, as of types in themselves.
+    """Return the schema that a `$ref` refers to, or the schema itself.
 
-    Where another keyword than those that say nothing stands beside `$ref`, it is left.
+    The reference is kept where a keyword with a meaning stands beside `$ref`.
     """
     seen: set[str] = set()
     while isinstance(reference := schema.get("$ref"), str) and reference not in seen:
@@ -129,7 +129,7 @@ def resolved(schema: _Schema) -> _Schema:
 
 
 def types_of(schema: _Schema, key: str) -> set[str]:
-    """Return the types that a parameter's schema allows; empty where it doesn't say."""
+    """Return the types that a parameter's schema allows; empty if it names none."""
     properties = schema.get("properties")
     own = properties.get(key) if isinstance(properties, Mapping) else None
     return set(_types(own, schema, _MAX_SCHEMA_DEPTH, set()))
@@ -186,9 +186,10 @@ def _type_of(value: object) -> str:
 
 
 def value_in_json(value: str, types: set[str]) -> str:
-    """Return a value as JSON of one of these types, of any without types; else as a string.
+    """Return a value as JSON if it has one of the types, or any without types; else as a string.
 
-    A string may be in JSON already: where not only strings are allowed, answers are bound to that.
+    A string may be in JSON already: answers are constrained to that where other types are allowed
+    too.
     """
     bare = value.strip()
     bare = _PYTHON.get(bare, bare)

@@ -1,4 +1,4 @@
-"""The parser that finds the calls in the content that a parser of reasoning gives."""
+"""Find calls of tools in the content that a parser of reasoning gives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from inferno.text.tokenizer import Tokenizer
 
 
 class CallMarks:
-    """The marks of a dialect that are special tokens, which only their ids tell from text.
+    """The marks of a dialect that are special tokens, told from equal text by their ids.
 
-    by_id   token id -> what the decoder is to write, which is no character.
+    by_id   token id -> the sign for the decoder to write, which stands for no character of text.
     """
 
     def __init__(self, dialect: ToolDialect, tokenizer: Tokenizer, *, is_shown: bool) -> None:
@@ -36,10 +36,10 @@ class CallMarks:
 
 
 class CallParser:
-    """A parser that takes the calls out of what another takes for content.
+    """A parser that takes calls out of the content that another parser finds.
 
-    inner   the parser of reasoning, whose decoder writes `marks`. To it a mark is text, whether it
-            is shown or not: no reasoning begins after one.
+    inner   the parser of reasoning, whose decoder writes `marks`. It takes marks as text, so no
+            reasoning begins after one.
     """
 
     def __init__(self, inner: Parser, tool_use: ToolUse, marks: CallMarks) -> None:
@@ -51,11 +51,11 @@ class CallParser:
 
     @property
     def num_reasoning_tokens(self) -> int:
-        """Return the tokens of reasoning so far."""
+        """Return the number of tokens of reasoning so far."""
         return self._inner.num_reasoning_tokens
 
     def feed(self, token_ids: Iterable[int]) -> list[Piece]:
-        """Return the pieces of text that these ids make certain."""
+        """Take more token ids, and return the pieces of text that are certain now."""
         return joined(list(self._read(self._inner.feed(token_ids))))
 
     def finish(self) -> list[Piece]:

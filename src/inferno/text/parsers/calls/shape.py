@@ -1,6 +1,6 @@
-"""The shape of an answer that calls tools: which calls there may be, and what their arguments are.
+"""Make the shape of an answer that calls tools: the calls allowed, and their arguments.
 
-It is a structural tag made of the same texts as the readers of calls read: see CallSyntax.
+A shape is a structural tag, made of the texts that the readers of calls look for: see CallSyntax.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _Node = dict[str, Any]
 class CallableTool:
     """A tool that may be called.
 
-    parameters  the JSON Schema of its arguments; None where it takes none.
-    is_strict   a schema that can't be kept to refuses the request; else it asks for any object, and
-                so do those that would make the shape of all too large.
+    parameters  the JSON Schema of the arguments; None where the tool takes none.
+    is_strict   a schema that can't be kept to refuses the request. If not strict, any object is
+                allowed instead, also where the schema would make the whole shape too large.
     """
 
     name: str
@@ -53,14 +53,14 @@ def shape_of_calls(
     is_parallel: bool,
     document: StructuredOutput | None = None,
 ) -> StructuredOutput | None:
-    """Return the shape of answers that call these tools and no others.
+    """Return the shape of answers that call the given tools and no others.
 
-    must_call   the answer is a call, or several; else it is free text until a call begins.
+    must_call   the answer is one call or several; else free text may come before a call.
     is_parallel there may be several calls.
-    document    the shape of an answer that calls none, which then has no free text.
+    document    the shape of an answer without calls, which then has no free text.
 
-    None where free text can't be told from a call before it is whole: then nothing binds it.
-    InvalidRequest where the document's shape can't be told from a call.
+    Returns None where free text can't be told from a call before the call is whole: then nothing
+    constrains answers. InvalidRequest where the document's shape can't be told from a call.
     """
     syntax = SYNTAXES[dialect]
     tools = _loosened(tools)

@@ -1,4 +1,4 @@
-"""The dialects of tool calls: the texts that each is made of, and which one a template asks for."""
+"""Define the dialects of tool calls by their texts, and find the one that a template asks for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ToolDialect(StrEnum):
 
     @property
     def is_readable(self) -> bool:
-        """Return whether calls in this dialect are found."""
+        """Return whether there is a reader for calls in this dialect."""
         return self not in (ToolDialect.UNKNOWN, ToolDialect.NONE)
 
 
@@ -59,7 +59,7 @@ class CallSyntax:
     `opens`, then each call with `separator` between two, then `closes`. A call is `before_name`,
     the name, `after_name`, the arguments in `encoding`, `end`.
 
-    marks       those of the texts' parts that may be tokens of their own; where such a token is
+    marks       the parts of the texts that may be tokens of their own; where such a token is
                 special, the same letters in other tokens are text.
     is_single   an answer has one call at most.
     ending      tokens that end an answer with calls, beside those that end any answer.
@@ -79,12 +79,12 @@ class CallSyntax:
 
     @property
     def first_mark(self) -> str | None:
-        """Return the mark that begins the calls of an answer, or None where none does."""
+        """Return the mark that begins an answer's calls, or None without such a mark."""
         first = self.opens or self.before_name
         return next((mark for mark in self.marks if first.startswith(mark)), None)
 
     def begin(self, name: str) -> str:
-        """Return how a call of this tool begins, up to its arguments."""
+        """Return the text with which a call of a tool begins, up to the arguments."""
         return self.before_name + name + self.after_name
 
 
@@ -171,7 +171,7 @@ _SIGNS = (
 
 
 def choose_tool_dialect(template: str | None) -> ToolDialect:
-    """Return the dialect of tool calls whose texts stand in a chat template."""
+    """Return the dialect of tool calls whose texts a chat template contains."""
     text = template or ""
     for dialect, signs in _SIGNS:
         if all(sign in text for sign in signs):
@@ -185,7 +185,8 @@ class ToolUse:
     """The tools that a request has, and the dialect in which its model calls them.
 
     schemas     name -> the JSON schema of its parameters, as the request has it.
-    has_document    an answer without calls has a shape: unless it begins with a call, it has none.
+    has_document    an answer without calls has a shape: then an answer has calls only if it begins
+                    with one.
     """
 
     dialect: ToolDialect
@@ -194,10 +195,10 @@ class ToolUse:
 
 
 def make_tool_use(dialect: ToolDialect, tools: object) -> ToolUse | None:
-    """Return how a request's tools are called; None without tools, or where calls aren't found.
+    """Return how a request's tools are called; None without tools or a readable dialect.
 
     tools   a list of `{"type": "function", "function": {"name", "parameters"}}`, or of the inner
-            objects alone; what is neither has no name that a model could call.
+            objects alone; other items have no name to be called by.
     """
     if not isinstance(tools, list | tuple) or not tools or not dialect.is_readable:
         return None
@@ -214,5 +215,5 @@ def _schemas(tools: list[object] | tuple[object, ...]) -> Iterator[tuple[str, Ma
 
 
 def is_name(text: str) -> bool:
-    """Return whether a model may have meant this text as a tool's name."""
+    """Return whether a text may be meant as a tool's name."""
     return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable() and not re.search(r"\s", text)

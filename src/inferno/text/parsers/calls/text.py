@@ -1,7 +1,7 @@
-"""The text of an answer while it comes, to be read from its beginning to its end.
+"""Read the text of an answer while it comes, from its beginning to its end.
 
 A reader of a dialect is a generator: it asks for the next characters, and is suspended where they
-have not come yet. What it decides depends on the characters alone, never on how they were cut. So a
+have not come yet. Its decisions depend on the characters alone, never on how they were cut. So a
 stream and a whole answer have the same calls.
 """
 
@@ -27,17 +27,17 @@ _SPACE = re.compile(r"\s+")
 
 
 class NoCall(Exception):
-    """Raised by a reader where the text is not the call that it began as."""
+    """The error of a reader whose text began as a call but is none."""
 
 
 class AnswerText:
-    """The text of an answer: pieces are made of it by a reader, as far as it has come.
+    """The text of an answer so far, from which a reader makes pieces.
 
-    What a reader has passed is held until it says what it was: the structure of a call, which is
-    forgotten, or content after all, which is released.
+    Text that a reader has passed is held until the reader knows what it is: the structure of a
+    call, which is forgotten, or content, which is released.
 
-    spellings   mark -> how it stands in the text; marks that don't stand here are as they are.
-    shown       the spelling of a mark -> what the mark is as content.
+    spellings   mark -> its spelling in the text; other marks are spelled as themselves.
+    shown       the spelling of a mark -> the mark's text as content.
     """
 
     def __init__(self, spellings: Mapping[str, str], shown: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ class AnswerText:
         self.num_calls = 0
 
     def add(self, text: str) -> None:
-        """Add the text that has come."""
+        """Add text that has come."""
         self._text = self._text[self._at :] + text
         self._at = 0
 
@@ -62,14 +62,14 @@ class AnswerText:
         self._is_over = True
 
     def take_pieces(self) -> list[Piece]:
-        """Return the pieces since the last time, neighbours of one kind as one."""
+        """Return the pieces since the last call, neighbours of one kind as one."""
         pieces, self._pieces = self._pieces, []
         return joined(pieces) if len(pieces) > 1 else pieces
 
     # For readers: what to read.
 
     def peek(self) -> Steps[str]:
-        """Return the next character, which stays the next; empty at the end."""
+        """Return the next character without passing it; empty at the end."""
         while self._at == len(self._text):
             if self._is_over:
                 return ""
@@ -77,9 +77,9 @@ class AnswerText:
         return self._text[self._at]
 
     def some(self, run: re.Pattern[str]) -> str:
-        """Pass the next characters that a pattern takes, of those that have come, and return them.
+        """Pass and return the next characters that a pattern matches, of those that have come.
 
-        A pattern must take any number of characters, each by itself.
+        The pattern must match any number of characters, each by itself.
         """
         match = run.match(self._text, self._at)
         return self._pass(match.end()) if match else ""
@@ -89,7 +89,7 @@ class AnswerText:
         return self.some(_ONE)
 
     def run(self, run: re.Pattern[str]) -> Steps[str]:
-        """Pass the next characters that a pattern takes, and return them once they end."""
+        """Pass and return all next characters that a pattern matches, once another one comes."""
         parts = []
         while (yield from self.peek()) and (part := self.some(run)):
             parts.append(part)
@@ -100,7 +100,7 @@ class AnswerText:
         return self.run(_SPACE)
 
     def comes(self, mark: str) -> Steps[bool]:
-        """Return whether this mark, or text, comes next, and leave it there."""
+        """Return whether a mark or text comes next, without passing it."""
         spelling = self._spellings.get(mark, mark)
         while not self._text.startswith(spelling, self._at):
             rest = self._text[self._at : self._at + len(spelling)]
@@ -110,29 +110,29 @@ class AnswerText:
         return True
 
     def mark(self, mark: str) -> Steps[bool]:
-        """Pass this mark, or text, if it comes next, and return whether it did."""
+        """Pass a mark or text if it comes next, and return whether it did."""
         if not (yield from self.comes(mark)):
             return False
         self._pass(self._at + len(self._spellings.get(mark, mark)))
         return True
 
     def document(self) -> Steps[None]:
-        """Pass all that comes, as content."""
+        """Pass the whole rest of the text as content."""
         self.release()
         while (yield from self.peek()):
             self._show(self._cut(len(self._text)))
 
     def expect(self, mark: str) -> Steps[None]:
-        """Pass this mark or text; NoCall if another comes."""
+        """Pass a mark or text; raise NoCall if something else comes."""
         if not (yield from self.mark(mark)):
             raise NoCall
 
     def content(self, marks: Sequence[str]) -> Steps[str | None]:
-        """Pass content up to the first of these marks, and return it; None at the end.
+        """Pass content up to the first of some marks, and return that mark; None at the end.
 
-        Marks begin with `<` or `[`, or are special tokens.
-        Whitespace before the mark is held with it, and so is content only if the mark is. What
-        stands between the last call and the end is forgotten if it is whitespace.
+        Marks begin with `<` or `[`, or are special tokens. Whitespace before the mark is held with
+        it, and is content only if the mark is. What stands between the last call and the end is
+        forgotten if it is whitespace.
         """
         while True:
             yield from self.space()
@@ -153,7 +153,7 @@ class AnswerText:
     # For readers: what it was.
 
     def tell(self, name: str, call_id: str | None = None) -> None:
-        """Announce a call, to which what was held belonged."""
+        """Announce a call, and forget the held text, which was the call's."""
         self.forget()
         self._call = Call(self.num_calls, name, call_id)
         self.num_calls += 1
@@ -161,15 +161,15 @@ class AnswerText:
         self.argue("")
 
     def argue(self, text: str) -> None:
-        """Add a text to the arguments of the call that was announced last."""
+        """Add a text to the arguments of the call announced last."""
         self._pieces.append(Piece(Part.TOOL_CALL, text, self._call))
 
     def forget(self) -> None:
-        """Forget what was held."""
+        """Forget the held text."""
         self._held.clear()
 
     def release(self) -> None:
-        """Let what was held be content."""
+        """Add the held text to the content."""
         if held := "".join(self._held):
             self._held.clear()
             self._show(held)
@@ -203,7 +203,7 @@ def shown(text: str, marks: Mapping[str, str]) -> str:
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the same pieces, neighbours of one part and call as one."""
+    """Return the pieces with neighbours of one part and call joined."""
     found: list[Piece] = []
     texts: list[str] = []
     for piece in pieces:
