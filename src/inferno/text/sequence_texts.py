@@ -77,7 +77,7 @@ class SequenceTexts:
         ]
 
     def feed(self, event: TokenEvent) -> Sequence[Chunk]:
-        """Return the text that an event adds, if any; the last chunk of a sequence has the completion."""
+        """Return the text that an event adds, if any; a sequence's last has the completion."""
         sequence = self._sequences[event.sequence_index]
         now = time.perf_counter()
         if event.token_ids:
