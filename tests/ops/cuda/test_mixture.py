@@ -355,7 +355,6 @@ def test_more_rows_than_a_grid_has_are_computed_some_at_a_time(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given, tokens = make_weights(device, torch.float32), make_tokens(96, 2, device, torch.float32)
-    usual = given.apply(*tokens, PlainSwiGLU())
     num_slots = []
 
     def grid(slots: int, num_outputs: int, tile: Any) -> tuple[int, int, int]:
@@ -364,6 +363,7 @@ def test_more_rows_than_a_grid_has_are_computed_some_at_a_time(
 
     own_grid = mixture._grid
     monkeypatch.setattr(mixture, "_grid", grid)
+    usual = given.apply(*tokens, PlainSwiGLU())
     monkeypatch.setattr(mixture, "_MOST_SLOTS", len(given.down) + 6)
     assert torch.equal(given.apply(*tokens, PlainSwiGLU()), usual)
     assert max(num_slots[2:]) <= mixture._MOST_SLOTS < min(num_slots[:2])
