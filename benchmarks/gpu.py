@@ -4,8 +4,9 @@
 
 First the limits of the chip are measured, with which figures are compared: bandwidth of a copy
 (bytes read and written) and the speed of a matrix product in bfloat16. Then the kernels' tests run,
-and everything is timed: each figure is a fraction of such a limit, or a ratio to PyTorch's attention
-or `transformers`. Weights are random, in real shapes. Last a few tests run under compute-sanitizer.
+and everything is timed: each figure is a fraction of such a limit, or a ratio to PyTorch's
+attention or `transformers`. Weights are random, in real shapes. Last a few tests run under
+compute-sanitizer.
 
 Parts run in a process of their own, which is ended where one takes too long; after a part that
 failed the next ones have a new process, for an error may leave a GPU useless to the old one. Each
