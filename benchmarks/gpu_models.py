@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from gpu_timing import Bench, Figure
 from peer_shapes import CONFIGS, Config
+from torch._C._autograd import DeviceType
 
 from inferno.bench.roofline import model_costs
 from inferno.engine.build import build_engine
@@ -164,12 +165,12 @@ def _busy_share(engine: Engine, lengths: list[tuple[int, int]]) -> float:
         _run(engine, few)
         seconds = time.perf_counter() - begun
     # What the host did for a kernel may have the kernel's time as well.
-    busy = sum(
+    of_kernels = [
         float(event.self_device_time_total)
         for event in profiler.key_averages()
-        if event.device_type == torch.autograd.DeviceType.CUDA
-    )
-    return busy / 1e6 / seconds
+        if event.device_type == DeviceType.CUDA
+    ]
+    return sum(of_kernels) / 1e6 / seconds
 
 
 def _transformers_speed(bench: Bench, folder: Path, lengths: list[tuple[int, int]]) -> float:

@@ -364,7 +364,7 @@ def test_more_rows_than_a_grid_has_are_computed_some_at_a_time(
     own_grid = mixture._grid
     monkeypatch.setattr(mixture, "_grid", grid)
     usual = given.apply(*tokens, PlainSwiGLU())
-    monkeypatch.setattr(mixture, "_MOST_SLOTS", len(given.down) + 6)
+    monkeypatch.setattr(mixture, "_MOST_SLOTS", given.down.shape[0] + 6)
     assert torch.equal(given.apply(*tokens, PlainSwiGLU()), usual)
     assert max(num_slots[2:]) <= mixture._MOST_SLOTS < min(num_slots[:2])
     assert len(num_slots) == 2 * (1 + 2)
