@@ -8,15 +8,18 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from gpu_timing import Bench, Figure
 from peer_shapes import CONFIGS, Config
+from torch._C._autograd import DeviceType
 
 from inferno.bench.roofline import model_costs
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.execution.gpu import is_device_lost
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 
@@ -25,29 +28,30 @@ _STEPS = 128
 _THROUGHPUT_REQUESTS, _SHORTEST, _LONGEST = 256, 100, 1024
 _TRIED_TOKENS = 32  # of `transformers`, to find its best batch
 _PEER_BATCHES = (64, 128, 256)
-# Model, how it is quantized, the least fraction of what a copy would take for its bytes.
-_MODELS: tuple[tuple[str, str, float | None], ...] = (
-    ("Qwen3-0.6B", "none", 0.40),
-    ("Llama-3.1-8B", "none", 0.75),
-    ("Llama-3.1-8B", "int4", None),
-    ("gpt-oss-20b", "none", 0.45),
-)
-_TINY_MODELS: tuple[tuple[str, str, float | None], ...] = (
-    ("tiny-qwen3", "none", None),
-    ("tiny-gpt-oss", "none", None),
-)
+_ENGINES_SHARE = 0.6  # of the GPU's memory
+# Of each model how it is quantized, and the least fraction of what a copy would take for its bytes.
+_MODELS: dict[str, tuple[tuple[str, float | None], ...]] = {
+    "Qwen3-0.6B": (("none", 0.40),),
+    "Llama-3.1-8B": (("none", 0.75), ("int4", None)),
+    "gpt-oss-20b": (("none", 0.45),),
+}
+_TINY_MODELS = {"Qwen3-0.6B": "tiny-qwen3", "gpt-oss-20b": "tiny-gpt-oss"}
 _INT4_BAR = 2.2
 
 
-def model_figures(bench: Bench) -> Iterator[Figure]:
+def model_figures(bench: Bench, name: str) -> Iterator[Figure]:
     """Yield the speed of one request alone, as a fraction of reading its bytes once a token."""
-    plain: dict[str, float] = {}
-    for name, quantize, bar in _MODELS if bench.is_gpu else _TINY_MODELS:
-        options = _options(bench, name, quantize, num_blocks=_CONTEXT // 8)
+    plain: float | None = None
+    model = name if bench.is_gpu else _TINY_MODELS.get(name)
+    if model is None:
+        yield Figure(name, "on a GPU only")
+        return
+    for quantize, bar in _MODELS[name]:
+        options = _options(bench, model, quantize, num_blocks=_CONTEXT // 8)
         seconds, load_seconds = _decode_seconds(bench, options)
         costs = model_costs(options, torch.bfloat16, torch.bfloat16)
         num_bytes = costs.weight_bytes(1) + costs.kv_bytes(_CONTEXT + _STEPS // 2)
-        label = f"{name}{'' if quantize == 'none' else ', ' + quantize}, batch 1"
+        label = f"{model}{'' if quantize == 'none' else ', ' + quantize}, batch 1"
         yield Figure(
             label,
             f"{1 / seconds:.0f} tokens/s, {seconds * 1e3:.2f} ms; ready in {load_seconds:.1f} s",
@@ -56,9 +60,9 @@ def model_figures(bench: Bench) -> Iterator[Figure]:
             bar,
         )
         if quantize == "none":
-            plain[name] = seconds
-        elif name in plain:
-            yield Figure(label, "", round(plain[name] / seconds, 2), "bfloat16", _INT4_BAR)
+            plain = seconds
+        elif plain is not None:
+            yield Figure(label, "", round(plain / seconds, 2), "bfloat16", _INT4_BAR)
 
 
 def throughput_figures(bench: Bench) -> Iterator[Figure]:
@@ -68,24 +72,33 @@ def throughput_figures(bench: Bench) -> Iterator[Figure]:
     count = _THROUGHPUT_REQUESTS if bench.is_gpu else 2
     least, most = (_SHORTEST, _LONGEST) if bench.is_gpu else (3, 6)
     lengths = [(draw.randint(least, most), draw.randint(least, most)) for _ in range(count)]
-    options = _options(bench, name, "none", num_blocks=None)
+    options = replace(
+        _options(bench, name, "none", num_blocks=None),
+        # Else steps would be captured while they are timed. `transformers` needs memory after it.
+        capture_graphs="start" if bench.is_gpu else "lazy",
+        gpu_memory_utilization=_ENGINES_SHARE if bench.is_gpu else None,
+    )
+    begun = time.perf_counter()
     engine = build_engine(options)
-    _run(engine, lengths[:8])  # compiles and captures
+    label = f"{name}, {count} requests, {least} to {most} in and out"
+    yield Figure(label, f"ready, with graphs, in {time.perf_counter() - begun:.1f} s")
+    _run(engine, lengths[:8])
     begun = time.perf_counter()
     num_tokens = _run(engine, lengths)
-    seconds = time.perf_counter() - begun
-    busy = _busy_share(bench, engine, lengths)
+    speed = num_tokens / (time.perf_counter() - begun)
+    yield Figure(label, f"{speed:.0f} tokens/s")
+    if bench.is_gpu:
+        try:
+            busy = _busy_share(engine, lengths)
+            yield Figure(label, "", round(busy, 3), "of the time is kernels'", 0.85)
+        except RuntimeError as problem:
+            if is_device_lost(problem):
+                raise
+            yield Figure(label, f"the profiler failed: {problem}")
     engine.close()
     del engine
-    _free()
-    speed = num_tokens / seconds
-    label = f"{name}, {count} requests, {least} to {most} in and out"
-    if busy is not None:
-        yield Figure(
-            label, f"{speed:.0f} tokens/s", round(busy, 3), "of the time is kernels'", 0.85
-        )
+    free()
     peer = _transformers_speed(bench, options.model, lengths)
-    _free()
     yield Figure(label, f"{speed:.0f} tokens/s", round(speed / peer, 2), "transformers", 8.0)
 
 
@@ -123,7 +136,7 @@ def _decode_seconds(bench: Bench, options: EngineOptions) -> tuple[float, float]
         taken.append(time.perf_counter() - begun)
     engine.close()
     del engine
-    _free()
+    free()
     return statistics.median(taken), load_seconds
 
 
@@ -144,17 +157,20 @@ def _run(engine: Engine, lengths: list[tuple[int, int]]) -> int:
     return num_tokens
 
 
-def _busy_share(bench: Bench, engine: Engine, lengths: list[tuple[int, int]]) -> float | None:
+def _busy_share(engine: Engine, lengths: list[tuple[int, int]]) -> float:
     """Return the share of a run's time in which kernels are at work, by CUPTI's records."""
-    if not bench.is_gpu:
-        return None
     few = [(num_prompt, min(64, num_output)) for num_prompt, num_output in lengths]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         begun = time.perf_counter()
         _run(engine, few)
         seconds = time.perf_counter() - begun
-    busy = sum(float(event.self_device_time_total) for event in profiler.key_averages()) / 1e6
-    return busy / seconds
+    # What the host did for a kernel may have the kernel's time as well.
+    of_kernels = [
+        float(event.self_device_time_total)
+        for event in profiler.key_averages()
+        if event.device_type == DeviceType.CUDA
+    ]
+    return sum(of_kernels) / 1e6 / seconds
 
 
 def _transformers_speed(bench: Bench, folder: Path, lengths: list[tuple[int, int]]) -> float:
@@ -212,7 +228,8 @@ def _transformers_speed(bench: Bench, folder: Path, lengths: list[tuple[int, int
     return max(speeds)
 
 
-def _free() -> None:
+def free() -> None:
+    """Give back memory that nobody uses any more."""
     gc.collect()
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

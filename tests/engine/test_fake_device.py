@@ -22,7 +22,7 @@ from inferno.engine.step_plan import StepPlan
 from inferno.ops import Batch
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine import test_steps_ahead as ahead
-from tests.engine.fake_device import POISON, Device, WaitedFor
+from tests.engine.fake_device import POISON, Device, FakeCapture, WaitedFor
 from tests.engine.local import executor_of
 from tests.engine.test_steps_ahead import END, VOCAB_SIZE, Outcome, folder
 
@@ -135,6 +135,40 @@ def test_attention_that_no_kernel_takes_is_not_recorded(
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.is_capturing)
     ahead.same(ahead.run(engine, 0), expected)
     assert device.num_captures == 0
+
+
+OUT_OF_MEMORY = {
+    "allocator": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+    "driver": torch.AcceleratorError("CUDA error: out of memory"),
+}
+
+
+@pytest.mark.parametrize("problem", OUT_OF_MEMORY.values(), ids=OUT_OF_MEMORY)
+@pytest.mark.parametrize("num_captured", [0, 3])
+def test_steps_run_without_graphs_that_memory_does_not_suffice_for(
+    folder: Path,
+    num_captured: int,
+    problem: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(ahead, "requests", requests_of(PLAIN))
+    expected = on_the_cpu(folder, 0)
+    capture = FakeCapture.capture
+
+    def capture_some(self: FakeCapture, function: Any) -> Any:
+        captured = capture(self, function)
+        if self._device.num_captures > num_captured:
+            raise problem
+        return captured
+
+    monkeypatch.setattr(FakeCapture, "capture", capture_some)
+    engine, device = on_a_device(folder, monkeypatch)
+    found = ahead.run(engine, 0)
+    ahead.same(found, expected)
+    assert device.num_captures == num_captured + 1, "it was tried again and again"
+    assert (device.num_replays > 0) is (num_captured > 0)
+    assert f"the graph of a step after {num_captured} others" in caplog.text
 
 
 @pytest.mark.parametrize("failing_step", [2, 5, 6, 11, 17])

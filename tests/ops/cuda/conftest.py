@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -11,9 +14,22 @@ from tests.ops.cuda import faster_interpreter
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-faster_interpreter.install()
+if not torch.cuda.is_available():  # a compiler is not to be meddled with
+    faster_interpreter.install()
+
+
+# Has tests believe in a GPU: whatever they do on the wrong device is found without one.
+IS_EMULATED = bool(os.environ.get("INFERNO_EMULATED_GPU"))
+
+
+@pytest.fixture(autouse=IS_EMULATED)
+def _emulated(request: pytest.FixtureRequest) -> Iterator[None]:
+    from tests.ops.cuda.emulated_gpu import emulated_gpu  # noqa: PLC0415 - for who asks for it
+
+    with emulated_gpu():
+        yield
 
 
 @pytest.fixture
 def device() -> torch.device:
-    return DEVICE
+    return torch.device("cuda") if IS_EMULATED else DEVICE

@@ -24,7 +24,7 @@ from inferno.ops.cuda.chips import CHIPS
 from inferno.ops.cuda.packed_weights import SLOTS, CodedWeight, InvariantFloats
 from inferno.ops.packed import pack_mxfp4
 from inferno.quantization import FLOAT16, INT8, MXFP4, RowRange, WeightFormat
-from tests.ops.cuda.interpreted_products import in_order, intercepted
+from tests.ops.cuda.interpreted_products import in_order, intercepted, needs_interpreter
 from tests.ops.cuda.test_paged_attention import Requests, Shape, half
 
 pytestmark = pytest.mark.gpu
@@ -52,6 +52,7 @@ def product(x_TI: Tensor, weight_OI: PackedWeight, *, is_gated: bool) -> Tensor:
     return products.linear(x_TI, weight_OI, out=out_TO)
 
 
+@needs_interpreter
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("is_gated", [False, True])
 def test_inputs_meet_in_one_order_beside_any_number_of_rows(
@@ -201,6 +202,7 @@ def test_splits_are_merged_at_fixed_positions(device: torch.device) -> None:
     assert torch.equal(alone, together[-1:])
 
 
+@needs_interpreter
 def test_keys_meet_a_query_in_one_order_in_any_chunk() -> None:
     """Labels for queries and keys are recorded where they meet, program by program."""
     shape = half(num_heads=1, num_kv_heads=1)

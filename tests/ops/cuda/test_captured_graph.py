@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -38,7 +40,15 @@ class Cuda:
         self.is_capturing = False
 
     @contextmanager
-    def graph(self, graph: FakeGraph, pool: object = None, stream: object = None) -> Iterator[None]:
+    def graph(
+        self,
+        graph: FakeGraph,
+        pool: object = None,
+        stream: object = None,
+        capture_error_mode: str = "global",
+    ) -> Iterator[None]:
+        assert capture_error_mode == "thread_local", "other threads would break it"
+        assert not self.is_capturing, "PyTorch captures one graph at a time"
         graph.given = pool
         self.graphs.append(graph)
         self.streams.append(stream)
@@ -48,8 +58,9 @@ class Cuda:
         finally:
             self.is_capturing = False
 
-    def other_stream(self, _: object) -> None:
-        raise AssertionError("cuBLAS would keep memory for one more stream")
+    def stream(self, stream: object) -> object:
+        assert stream is self, "cuBLAS would keep memory for one more stream"
+        return nullcontext()
 
 
 @pytest.fixture
@@ -59,7 +70,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
         "CUDAGraph": FakeGraph,
         "graph": played.graph,
         "Stream": object,
-        "stream": played.other_stream,
+        "stream": played.stream,
+        "current_stream": lambda: played,
         "is_initialized": lambda: True,
         "is_current_stream_capturing": lambda: played.is_capturing,
     }
@@ -137,3 +149,65 @@ def test_a_wait_in_a_capture_is_told_from_other_errors(
     raises: Callable[..., pytest.RaisesExc[Exception]] = pytest.raises
     with raises(expected):
         capture.capture(function)
+
+
+def test_another_thread_captures_when_this_one_has_ended(cuda: Cuda) -> None:
+    is_within, may_end = threading.Event(), threading.Event()
+
+    def slow() -> Tensor:
+        if cuda.is_capturing:
+            is_within.set()
+            may_end.wait()
+        return torch.ones(2)
+
+    def capture_slowly() -> None:
+        graph_capture(ops.kernel_context(1)).capture(slow)
+
+    ended = threading.Event()
+
+    def capture_too() -> None:
+        graph_capture(ops.kernel_context(1)).capture(lambda: torch.ones(3))
+        ended.set()
+
+    threads = [threading.Thread(target=one) for one in (capture_slowly, capture_too)]
+    threads[0].start()
+    is_within.wait()
+    threads[1].start()
+    assert not ended.wait(0.05)
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert ended.is_set()
+    assert [graph.num_replays for graph in cuda.graphs] == [1, 1]
+
+
+def test_the_stream_in_force_stays_so_where_a_capture_can_not_be_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch's own context of a capture, whose streams are names."""
+    streams = iter(SimpleNamespace(name=name, device=0) for name in ("first", "of captures"))
+    in_force = [next(streams)]
+
+    class BrokenGraph(FakeGraph):
+        def capture_begin(self, **_: object) -> None:
+            pass
+
+        def capture_end(self) -> None:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    fakes: dict[str, object] = {
+        "CUDAGraph": BrokenGraph,
+        "Stream": lambda: next(streams),
+        "current_stream": lambda _=None: in_force[-1],
+        "set_stream": in_force.append,
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "_get_device_index": lambda *_: 0,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+    with pytest.raises(NotCapturable, match="a previous error during capture"):
+        graph_capture(ops.kernel_context(1)).capture(lambda: torch.ones(2))
+    assert "of captures" in [stream.name for stream in in_force]
+    assert in_force[-1].name == "first"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from inferno import ops
 from inferno.ops.cuda import fp8_products, mixture, paged_attention, products
 from inferno.ops.cuda.chips import CHIPS, Chip, chip_of
+from inferno.quantization import FP8_DYNAMIC
 
 # Compute capability, the bytes of shared memory that a block of threads may have, and whether the
 # tensor cores take their operands from there (CUDA C++ Programming Guide, "Compute Capabilities").
@@ -67,3 +69,27 @@ def test_a_chip_without_warpgroups_has_the_tiles_of_one_that_never_had_them(
         ]
 
     assert tiles(blackwell) == tiles(ada)
+
+
+def test_a_chip_is_asked_for_fp8_and_not_the_one_that_was_asked_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    capabilities = {torch.device("cuda", 0): (8, 0), torch.device("cuda", 1): (9, 0)}
+    in_force = [0]
+    fakes = {
+        "is_available": lambda: True,
+        "current_device": lambda: in_force[0],
+        "get_device_capability": lambda device: capabilities[
+            torch.device("cuda", in_force[0]) if device.index is None else device
+        ],
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    chip_of.cache_clear()
+    try:
+        found = []
+        for in_force[0] in (0, 1, 0):
+            found.append(ops.has_kernels(torch.device("cuda", in_force[0]), FP8_DYNAMIC))
+        assert found == [False, True, False]
+    finally:
+        chip_of.cache_clear()

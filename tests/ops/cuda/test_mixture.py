@@ -351,6 +351,25 @@ def test_all_tokens_may_choose_one_expert(num_tokens: int, device: torch.device)
     assert_close(found, expected_mixture(x, experts, weights, given, PlainSwiGLU()))
 
 
+def test_more_rows_than_a_grid_has_are_computed_some_at_a_time(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, tokens = make_weights(device, torch.float32), make_tokens(96, 2, device, torch.float32)
+    num_slots = []
+
+    def grid(slots: int, num_outputs: int, tile: Any) -> tuple[int, int, int]:
+        num_slots.append(slots)
+        return own_grid(slots, num_outputs, tile)
+
+    own_grid = mixture._grid
+    monkeypatch.setattr(mixture, "_grid", grid)
+    usual = given.apply(*tokens, PlainSwiGLU())
+    monkeypatch.setattr(mixture, "_MOST_SLOTS", given.down.shape[0] + 6)
+    assert torch.equal(given.apply(*tokens, PlainSwiGLU()), usual)
+    assert max(num_slots[2:]) <= mixture._MOST_SLOTS < min(num_slots[:2])
+    assert len(num_slots) == 2 * (1 + 2)
+
+
 def test_no_tokens_have_no_outputs(device: torch.device) -> None:
     given = make_weights(device, torch.float32)
     found = given.apply(*make_tokens(0, 2, device, torch.float32), PlainSwiGLU())

@@ -318,6 +318,22 @@ def test_a_step_in_fixed_places_has_the_same_bits(name: str, device: torch.devic
     assert torch.equal(result[: len(q_THD)], torch.cat(requests.attend(CHUNKS)))
 
 
+def test_a_step_in_fixed_places_of_one_token_each_launches_no_kernel_of_prompts(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs would find nothing to do, in each layer of each step of many requests."""
+    requests = Requests(Shape(), [n % 7 + 1 for n in range(40)], device)
+    chunks = [range(n % 7, n % 7 + 1) for n in range(40)]
+    expected = torch.cat(requests.attend(chunks))
+    fixed = replace(requests.batch(chunks), is_fixed=True, longest_query=1)
+    q_THD = requests.queries_of(chunks)
+    assert len(q_THD) * 2 > paged_attention.FEW_ROWS
+    with monkeypatch.context() as patch:
+        patch.setattr(paged_attention, "prefill_attention_kernel", None)
+        found = cuda.attention(q_THD, fixed, requests.kv, scale=requests.scale)
+    assert torch.equal(found, expected)
+
+
 def test_a_step_of_no_tokens(device: torch.device) -> None:
     requests = Requests(Shape(), [5], device)
     for is_fixed in (False, True):

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -58,6 +59,14 @@ TILES = (
 )
 
 
+def on(device: torch.device, tiles: Tiles) -> Tiles:
+    """Return tiles as a device has them: many rows of one are for the interpreter alone.
+
+    Compiled they would take minutes each, and all of a GPU's registers.
+    """
+    return tiles if device.type == "cpu" else replace(tiles, rows=1)
+
+
 def drawn(
     logits_RV: Tensor,
     specs: Sequence[SamplingSpec],
@@ -75,7 +84,7 @@ def drawn(
     if tiles is None:
         backend.draw(*args, allowed_RW=allowed_RW, out=out_R)  # type: ignore[attr-defined]
     else:
-        sampling.draw_by_tiles(*args, allowed_RW, out_R, tiles)
+        sampling.draw_by_tiles(*args, allowed_RW, out_R, on(device, tiles))
     return out_R.tolist()
 
 
@@ -129,7 +138,7 @@ def test_masks_are_heeded(width: int, tiles: Tiles, device: torch.device) -> Non
     specs = repeated([spec._replace(top_k=min(spec.top_k, width)) for spec in RULES], 26)
     expected = wanted(logits_RV, specs, uniform_R, words_RW)
     logits_RV[banned_RV == -INF] = NAN  # what isn't allowed is no matter
-    found = sampling.argmax_by_tiles(logits_RV, words_RW, tiles)
+    found = sampling.argmax_by_tiles(logits_RV, words_RW, on(device, tiles))
     assert found[0].tolist() == banned_RV.amax(1).tolist()
     assert found[1].tolist() == banned_RV.argmax(1).tolist()
     tokens = drawn(logits_RV, specs, uniform_R, tiles, words_RW)
@@ -236,6 +245,7 @@ def test_random_rows_of_all_kinds_draw_as_on_the_cpu() -> None:
     random = device_sampling.Random(3)
     for width in (1, 2, 40):
         tiles = Tiles(rows=128, block=16, tile=32, capacity=15, chunks=16)
+        tiles = on(device_sampling.DEVICE, tiles)
         assert device_sampling.compare(random, 128, width, tiles) == 0
 
 
@@ -247,11 +257,11 @@ def test_the_largest_is_the_first_and_nan_where_a_row_has_one(
     logits_RV[0], logits_RV[1, ::2] = -INF, -INF
     logits_RV[2], logits_RV[3] = 0.0, -0.0
     logits_RV[2, 0], logits_RV[3, 1] = -0.0, 0.0  # which are equal
-    peak_R, token_R = sampling.argmax_by_tiles(logits_RV, None, tiles)
+    peak_R, token_R = sampling.argmax_by_tiles(logits_RV, None, on(device, tiles))
     assert torch.equal(peak_R, logits_RV.amax(1))
     assert torch.equal(token_R, logits_RV.argmax(1))
     logits_RV[4:6, 99], logits_RV[6, 5] = NAN, -NAN
-    peak_R, _ = sampling.argmax_by_tiles(logits_RV, None, tiles)
+    peak_R, _ = sampling.argmax_by_tiles(logits_RV, None, on(device, tiles))
     assert peak_R.isnan().tolist() == [row in (4, 5, 6) for row in range(12)]
 
 
@@ -268,7 +278,7 @@ def test_top_tokens_are_ranked_by_logit_and_then_by_id(count: int, device: torch
 def test_log_probabilities_are_the_references(tiles: Tiles, device: torch.device) -> None:
     logits_RV, _ = random_rows(12, WIDTH, device)
     ids_RC = torch.arange(48, device=device).view(12, 4) * 2
-    found_RC = sampling.log_probabilities_by_tiles(logits_RV, ids_RC, tiles)
+    found_RC = sampling.log_probabilities_by_tiles(logits_RV, ids_RC, on(device, tiles))
     expected_RC = reference.log_probabilities(logits_RV.cpu(), ids_RC.cpu())
     # A bit for the logarithm of a mass, which is below 2**3, and one for the difference.
     torch.testing.assert_close(found_RC.cpu(), expected_RC, rtol=2.0**-52, atol=2.0**-50)

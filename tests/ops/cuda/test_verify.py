@@ -22,6 +22,7 @@ from inferno.verify.outcome import Report
 from inferno.verify.run import verify
 from inferno.verify.runs import engine_run
 from tests.fp8 import save_tiny_fp8
+from tests.ops.cuda.interpreted_products import needs_interpreter
 from tests.ops.cuda.test_fp8_products import random_weight
 from tests.ops.cuda.test_whole_models import SIZES, Interpreted
 from tests.tiny import save_tiny
@@ -58,6 +59,7 @@ def verified(folder: Path) -> Report:
     return verify(options, lambda _: None)
 
 
+@needs_interpreter
 @pytest.mark.parametrize("family", ["qwen3", "mixtral"])
 def test_right_products_pass(family: str, short: None, tmp_path: Path) -> None:
     """Of floats, and of a mixture in FP8, whose experts take activations as they are."""
@@ -70,6 +72,7 @@ def test_right_products_pass(family: str, short: None, tmp_path: Path) -> None:
     assert sum(len(row.products) for row in report.rows) > 4
 
 
+@needs_interpreter
 @pytest.mark.parametrize("quantize", ["none", "fp8-dynamic"])
 def test_weights_in_fp8_are_compared_as_they_are(
     quantize: str, short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,6 +97,7 @@ def test_weights_in_fp8_are_compared_as_they_are(
     assert "down_proj.weight in memory is not what its file holds" in problem
 
 
+@needs_interpreter
 def test_a_scale_that_is_too_large_is_found(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.execution.footprint import Footprint, measure
+from inferno.engine.execution.gpu import free_after
 from inferno.layers.decoder import Hidden
 from inferno.models import Model
 from inferno.ops import Batch, CapturedGraph, GraphCapture, LayerKV, NotCapturable
+from inferno.out_of_memory import is_out_of_memory
 
 _logger = logging.getLogger("inferno")
 
@@ -40,6 +42,7 @@ class Runner:
         self._kv = kv
         self._graph_capture = graph_capture
         self._graphs: dict[_Shape, CapturedGraph] = {}
+        self._has_room = True  # for the graphs of more shapes
         self._prefault = ops.prefault(kv, prefault_bytes)
 
     @property
@@ -67,9 +70,13 @@ class Runner:
         if not batch.is_fixed or self._graph_capture is None:
             return self._run(batch, layers, stream_TE)
         graph = self._graphs.get(_shape(batch, layers))
-        if graph is None:
-            return self._capture(self._graph_capture, batch, layers, stream_TE)
-        return graph.replay()
+        if graph is not None:
+            return graph.replay()
+        if self._has_room:
+            output_TE = self._capture(self._graph_capture, batch, layers, stream_TE)
+            if output_TE is not None:
+                return output_TE
+        return self._run(batch, layers, stream_TE)
 
     def logits(self, hidden_TE: Tensor, rows: Sequence[int]) -> Tensor:
         """Return float32 logits [N, V] of the given rows."""
@@ -101,13 +108,26 @@ class Runner:
         batch: Batch,
         layers: range | None,
         stream_TE: Tensor | None,
-    ) -> Tensor:
+    ) -> Tensor | None:
+        """Return what the new graph of a shape computed first; None where it can't be made."""
         try:
             graph, output_TE = graph_capture.capture(lambda: self._run(batch, layers, stream_TE))
         except NotCapturable as problem:
             _logger.info("steps are not recorded: %s", problem)
             self._graph_capture = None
-            return self._run(batch, layers, stream_TE)
+            return None
+        except (torch.OutOfMemoryError, torch.AcceleratorError) as problem:
+            # A graph takes memory of its own, the driver's too, and no step has to have one.
+            if not is_out_of_memory(problem):
+                raise
+            _logger.warning(
+                "memory ran out for the graph of a step after %d others, so steps of other sizes "
+                "run without: lower --gpu-memory-utilization, or leave graphs out with --no-graphs",
+                len(self._graphs),
+            )
+            self._has_room = False
+            free_after(problem)
+            return None
         self._graphs[_shape(batch, layers)] = graph
         return output_TE
 

@@ -7,6 +7,7 @@ inputs must lie in the same places (see PinnedUpload).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ import torch
 from torch import Tensor
 
 from inferno.ops.captured_graph import KernelContext, NotCapturable
+
+# PyTorch allows one capture at a time in a process, which may have engines in several threads.
+_capturing = threading.Lock()
 
 
 class CudaGraph:
@@ -47,7 +51,18 @@ class CudaCapture:
         result = self._results.setdefault(key, torch.empty_like(first))
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with (
+                _capturing,
+                # PyTorch leaves its stream in force where a capture can't be ended.
+                torch.cuda.stream(torch.cuda.current_stream()),
+                torch.cuda.graph(
+                    graph,
+                    pool=self._pool,
+                    stream=self._stream,
+                    # Otherwise what other threads ask of CUDA meanwhile would fail, and break it.
+                    capture_error_mode="thread_local",
+                ),
+            ):
                 result.copy_(function())
         except torch.cuda.OutOfMemoryError:
             raise

@@ -36,6 +36,7 @@ from inferno.quantization import FORMATS, MXFP4
 _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 _GROUP_TILES = 16
 _COMBINE_BLOCK = 1024
+_MOST_SLOTS = 65535  # of rows, which CUDA's grids have at most on their second axis
 # Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
 _CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
 
@@ -73,6 +74,19 @@ def experts(
         x_TE = x_TE.contiguous()
     chip = chip_of(x_TE.device)
     num_rows = _choose_rows(chip, x_TE.dtype, num_choices, num_experts)
+    most_choices = (_MOST_SLOTS - num_experts) * num_rows
+    if num_choices > most_choices:  # 131,072 tokens in float32, with eight experts each
+        step = max(1, most_choices // num_chosen)
+        for first in range(0, num_tokens, step):
+            some = slice(first, first + step)
+            experts(
+                *(x_TE[some], experts_TA[some], weights_TA[some], gate_up_XFE, down_XEF),
+                activation=activation,
+                gate_up_bias_XF=gate_up_bias_XF,
+                down_bias_XE=down_bias_XE,
+                out=out_TE[some],
+            )
+        return out_TE
     order = order_of(experts_TA, num_experts, num_rows)
 
     tile = _choose(chip, x_TE.dtype, gate_up.format, num_rows)

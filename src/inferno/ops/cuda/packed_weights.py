@@ -220,7 +220,10 @@ def row_words(format: WeightFormat, num_inputs: int) -> tuple[int, int]:
 
 def has_kernels(format: WeightFormat) -> bool:
     if format == FP8_DYNAMIC:
-        return chip_of(torch.device("cuda" if torch.cuda.is_available() else "cpu")).has_fp8
+        if not torch.cuda.is_available():
+            return chip_of(torch.device("cpu")).has_fp8
+        # By its number, for what a chip can is remembered, and another may be in force next time.
+        return chip_of(torch.device("cuda", torch.cuda.current_device())).has_fp8
     return format in SLOTS or format in (FLOAT16, BFLOAT16)
 
 

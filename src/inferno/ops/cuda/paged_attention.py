@@ -323,8 +323,10 @@ class _Call:
         Of a step in fixed places only the shapes are known: it will be replayed for other requests.
         """
         if self.batch.is_fixed:
-            num_rows = len(self.q_THD) * self.group_size
-            return num_rows > 0, num_rows > self.few_rows
+            longest = len(self.q_THD)
+            if self.batch.longest_query is not None:
+                longest = min(longest, self.batch.longest_query)
+            return longest > 0, longest * self.group_size > self.few_rows
         rows = [query_len * self.group_size for query_len in self.batch.query_lens]
         return any(0 < n <= self.few_rows for n in rows), any(n > self.few_rows for n in rows)
 

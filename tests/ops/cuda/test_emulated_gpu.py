@@ -1,0 +1,142 @@
+"""Engines on a GPU that is emulated: all that a step reads is on the GPU, and graphs copy nothing.
+
+`INFERNO_EMULATED_GPU=1 pytest tests/ops/cuda` has this folder's other tests believe in it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from inferno.engine.build import build_engine
+from inferno.engine.engine import Engine
+from inferno.ops.cuda.elementwise import silu_mul
+from inferno.options import EngineOptions
+from inferno.requests import Request, SamplingParams
+from tests.engine.fake_device import WaitedFor
+from tests.ops.cuda.emulated_gpu import CUDA, Emulation, emulated_gpu, on_cuda
+from tests.ops.cuda.interpreted_products import needs_interpreter
+from tests.ops.cuda.test_whole_models import MODELS
+
+pytestmark = [pytest.mark.gpu, needs_interpreter]
+
+ASKED: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"seed": 3, "logprobs": 1},
+    {"top_p": 0.9, "top_k": 5, "seed": 1},
+    {"temperature": 0.0, "frequency_penalty": 0.5, "logit_bias": {5: 2.0}, "min_tokens": 3},
+    {"prompt_logprobs": 1, "logprobs": 2, "seed": 2},
+    {"logprobs": 1, "logprob_token_ids": [3, 4], "seed": 4},
+]
+
+
+def answers(engine: Engine, asked: list[dict[str, Any]]) -> dict[str, list[int]]:
+    for number, params in enumerate(asked):
+        engine.add_request(
+            Request(
+                request_id=str(number),
+                prompt_token_ids=tuple(range(3, 8 + number)),
+                params=SamplingParams(max_tokens=4, ignore_eos=True, **params),
+            )
+        )
+    found: dict[str, list[int]] = {}
+    while engine.has_work:
+        for event in engine.step():
+            assert event.error is None, event.error
+            found.setdefault(event.request_id, []).extend(event.token_ids)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        ("qwen3", {}),
+        ("qwen3", {"quantize": "int4", "kv_dtype": "int8", "num_blocks": 6, "preemption": "swap"}),
+        ("qwen3_moe", {}),
+        ("gpt_oss", {"speculative": "early"}),
+        ("mixtral in FP8", {}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's, of rows without numbers
+def test_an_engine_has_all_that_it_reads_on_its_gpu(
+    model: str, changed: dict[str, Any], tmp_path: Path
+) -> None:
+    MODELS[model](tmp_path)
+    with emulated_gpu() as counts:
+        options: dict[str, Any] = {
+            "dtype": "float16",
+            "num_blocks": 32,
+            "max_num_seqs": 4,
+            "max_num_batched_tokens": 64,
+            "max_model_len": 64,
+            "swap_space": 0.01,
+            "speculative": "off",
+        }
+        engine = build_engine(
+            EngineOptions(model=tmp_path, device="cuda", **{**options, **changed})
+        )
+        found = answers(engine, ASKED)
+        engine.logits([5, 6, 7])
+        engine.close()
+    assert [len(tokens) for tokens in found.values()] == [4] * len(ASKED)
+    assert counts.num_captures > 0 or "speculative" in changed
+
+
+# The emulation itself: what it catches
+
+
+@pytest.mark.parametrize(
+    ("mix", "words"),
+    [
+        (lambda x, y: x + y, "two devices"),
+        (lambda x, y: torch.cat((x, y)), "two devices"),
+        (lambda x, y: torch.mm(x, y.T), "two devices"),
+        (lambda x, y: torch.mm(y, x.T), "two devices"),
+        (lambda x, y: x.numpy(), "can't convert"),
+        (lambda x, y: silu_mul(y), "cannot be accessed from Triton"),
+    ],
+)
+def test_who_mixes_devices_is_told(mix: Callable[[Tensor, Tensor], object], words: str) -> None:
+    with emulated_gpu():
+        x, y = torch.ones(2, 4, device=CUDA), torch.ones(2, 4)
+        with pytest.raises((RuntimeError, TypeError, ValueError), match=words):
+            mix(x, y)
+
+
+def test_tensors_are_where_they_were_asked_for() -> None:
+    with emulated_gpu():
+        x, y = torch.ones(2, 4, device=CUDA), torch.ones(2, 4)
+        with CUDA:
+            made = [
+                torch.zeros(2),
+                x[0],
+                x.new_empty(3),
+                *torch.unbind(x),
+                x.topk(2).values,
+                y.to(CUDA),
+            ]
+            left = [torch.zeros(2, device="cpu"), x.cpu(), x.to("cpu"), y + 1]
+        assert all(map(on_cuda, made))
+        assert not any(map(on_cuda, left))
+        assert [one.device.type for one in (made[0], left[0])] == ["cuda", "cpu"]
+        assert x.cpu().data_ptr() != x.data_ptr()
+
+
+def test_what_is_copied_while_a_graph_is_captured_is_told() -> None:
+    with emulated_gpu() as counts, Emulation(counts):
+        x = torch.ones(2, device=CUDA)
+        counts.is_capturing = True
+        try:
+            x + 1
+            with pytest.raises(WaitedFor):
+                x.cpu()
+            with pytest.raises(WaitedFor):
+                torch.tensor([1, 2], device=CUDA)
+        finally:
+            counts.is_capturing = False
