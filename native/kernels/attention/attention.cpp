@@ -148,13 +148,13 @@ struct Tiles<BF16> {
         for (Index first = 0; first < job.num_rows(); first += kLanes) {
             tile.add_rows(first, min(kLanes, job.num_rows() - first), rows);
         }
-        return;
-#endif
+#else
         if (job.queries.num_tokens == 1 && job.num_rows() <= kDirectRows) {
             add_directly(job, keys, values, w, rows);
         } else {
             add_tile(job, copy_pairs(keys, values, w.tile), start, w, rows);
         }
+#endif
     }
 
    private:
