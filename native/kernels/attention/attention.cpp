@@ -118,7 +118,8 @@ template <>
 struct Tiles<BF16> {
     using Query = BF16;
 
-    static void begin(const Job& job, const Workspace<BF16>& w) {
+    static void begin([[maybe_unused]] const Job& job,
+                      [[maybe_unused]] const Workspace<BF16>& w) {
 #if defined(__AMX_BF16__)
         turn_queries(w.queries, job.num_rows(), job.shape.head_dim, w.columns);
 #endif
