@@ -1,4 +1,4 @@
-"""Run forward passes over a model and its cache; small and full ones are recorded and replayed."""
+"""Run forward passes over a model and its cache; record those in fixed places, and replay them."""
 
 from __future__ import annotations
 

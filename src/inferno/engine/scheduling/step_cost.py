@@ -131,7 +131,10 @@ class StepCostModel:
         return seconds
 
     def expect_more(self, num_tokens: int, window: int | None) -> float | None:
-        """Return the seconds that a sequence's first tokens add to steps; None before any step."""
+        """Return the seconds that a chunk of a sequence's first tokens adds to a step.
+
+        What the step costs anyway is left out. Returns None before any step.
+        """
         if self._prices is None:
             return None
         work = StepWork(window)

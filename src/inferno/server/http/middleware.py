@@ -172,8 +172,8 @@ class ServerMiddleware:
 class StartQueue:
     """A queue from which few requests start in each iteration of the event loop, in their order.
 
-    So an iteration stays short in a crowd too: the status views, which are not queued, wait for
-    one or two, milliseconds, however many requests are there to be served or rejected.
+    So an iteration stays short in a crowd too, and the status views, which are not queued, wait for
+    one or two iterations (milliseconds), however many requests are to be served or rejected.
     """
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:

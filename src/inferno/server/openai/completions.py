@@ -195,7 +195,7 @@ class CompletionStream:
 
 
 class ChoiceWriter:
-    """A writer of one choice, whole or chunk by chunk; an echo comes first."""
+    """A writer of one choice, whole or chunk by chunk; an echo, if asked for, comes first."""
 
     def __init__(
         self,

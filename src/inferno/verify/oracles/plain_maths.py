@@ -181,9 +181,10 @@ def in_fp8(x: Tensor) -> Tensor:
 
 
 def in_int8(x: Tensor, *, powers: bool = False, group: int = _GROUP) -> Tensor:
-    """Round groups of values to int8 with a scale, in float32: what meets packed weights.
+    """Return values rounded, in groups, to whole numbers of int8 times a scale, as floats.
 
-    With `powers` scales are rounded up to powers of two.
+    Packed weights are multiplied with such inputs. With `powers` scales are rounded up to powers of
+    two.
     """
     width = x.shape[-1]
     filled = F.pad(wide(x), (0, -width % group))
