@@ -75,9 +75,10 @@ void pack_matrix_block(const Rows& x, const Index* index, Index width,
     }
 }
 
-// The sums of P panels, `stride` bytes apart, and all rows of these blocks: [rows][P][16].
+// The sums of P panels, `stride` bytes apart, and all rows of these blocks: [rows][P][16]. Those
+// after them begin `next` bytes on.
 template <int P>
-void sum_panels(const Product& product, Range blocks, const char* codes, Index stride,
+void sum_panels(const Product& product, Range blocks, const char* codes, Index stride, Index next,
                 float* sums) {
     const Index count = num_words(product.weight.inputs);
     const Index first_row = product.x.rows(blocks.begin).begin;
@@ -86,7 +87,7 @@ void sum_panels(const Product& product, Range blocks, const char* codes, Index s
     tile.codes_stride = stride;
     tile.prefetch_bytes = kRegisterRows * kVector / blocks.size();
     Index shaped_rows = 0;
-    for (Index w = 0; w < count; w += kPartWords) {
+    for (Index w = 0; w == 0 || w < count; w += kPartWords) {  // without inputs sums are zeros
         tile.count = min(kPartWords, count - w);
         tile.is_first = w == 0;
         tile.codes = codes + w * kVector;
@@ -96,7 +97,7 @@ void sum_panels(const Product& product, Range blocks, const char* codes, Index s
             tile.x = product.x.block(b) + w * tile.rows;
             tile.sums = sums + (rows.begin - first_row) * P * kPanel;
             tile.prefetch = is_lone ? tile.codes + kMatrixPrefetchBytes
-                                    : tile.codes + P * stride +
+                                    : tile.codes + next +
                                           (b - blocks.begin) * tile.count * kVector / blocks.size();
             const bool is_shaped = tile.rows == shaped_rows;
             shaped_rows = tile.rows;
@@ -119,7 +120,8 @@ inline void multiply_blocks(const Product& product, Range blocks, Range panels, 
     if (product.gate) {
         const Index half = num_panels(product.weight) / 2;
         for (Index p = panels.begin; p < panels.end; ++p) {
-            sum_panels<2>(product, blocks, data + p * panel_bytes, half * panel_bytes, sums);
+            sum_panels<2>(product, blocks, data + p * panel_bytes, half * panel_bytes, panel_bytes,
+                          sums);
             write_gated(product, rows, p, sums, 2 * kPanel, kPanel);
         }
         return;
@@ -128,9 +130,9 @@ inline void multiply_blocks(const Product& product, Range blocks, Range panels, 
         const Range its = {p, min(p + 2, panels.end)};
         const char* codes = data + p * panel_bytes;
         if (its.size() == 2) {
-            sum_panels<2>(product, blocks, codes, panel_bytes, sums);
+            sum_panels<2>(product, blocks, codes, panel_bytes, 2 * panel_bytes, sums);
         } else {
-            sum_panels<1>(product, blocks, codes, panel_bytes, sums);
+            sum_panels<1>(product, blocks, codes, panel_bytes, panel_bytes, sums);
         }
         write_sums(product, rows, its, sums);
     }

@@ -55,6 +55,17 @@ def test_it_is_the_sum_of_products(format: WeightFormat, dtype: torch.dtype, num
 
 
 @pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
+def test_without_inputs_sums_are_zeros(format: WeightFormat) -> None:
+    weight, _ = random_weight(format, 32, 0)
+    for num_rows in (1, 40):
+        cpu.linear(random(num_rows, 700), random_weight(format, 32, 700)[0])  # leaves sums behind
+        x_TI = random(num_rows, 0)
+        assert not cpu.linear(x_TI, weight).any()
+        assert not cpu.gated_linear(x_TI, weight).any()
+
+
+@pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("bias_dtype", FLOATS)
 @pytest.mark.parametrize("format", KERNEL_FORMATS, ids=str)
 def test_a_bias_is_added_before_rounding(format: WeightFormat, bias_dtype: torch.dtype) -> None:
