@@ -37,6 +37,8 @@ def to_llguidance(regex: Regex) -> str:
 
     Raises ValueError if the tree is deeper than MAX_DEPTH.
     """
+    if depth_of(regex) > MAX_DEPTH:  # before the tree is hashed, by calls as deep as it is
+        raise ValueError(f"a regular expression is at most {MAX_DEPTH} levels deep")
     known = _WRITTEN.get(regex)
     if known is None:
         known = _written(regex)
@@ -48,8 +50,6 @@ def to_llguidance(regex: Regex) -> str:
 
 
 def _written(regex: Regex) -> str:
-    if depth_of(regex) > MAX_DEPTH:
-        raise ValueError(f"a regular expression is at most {MAX_DEPTH} levels deep")
     with_operators: set[int] = set()
     _with_operators(regex, with_operators)
     return _terminal(regex, with_operators)
