@@ -167,6 +167,18 @@ def test_a_window_forgets_what_was_before_it(window: int, cache: torch.dtype) ->
     assert torch.equal(before, after)
 
 
+@pytest.mark.parametrize("cache", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+def test_only_those_who_see_a_value_have_it(poison: float, cache: torch.dtype) -> None:
+    requests = make_requests(replace(SHAPES["window"], window=40, cache=cache), [200])
+    [before] = requests.attend([range(100, 200)])
+    requests.kv.values_NSKD[requests.tables[0][130 // 16], 130 % 16] = poison
+    [after] = requests.attend([range(100, 200)])
+    assert torch.equal(before[:30], after[:30])
+    assert not after[30:70].isfinite().any()
+    assert torch.equal(before[70:], after[70:])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_may_be_slices_and_nothing_beside_them_is_written(dtype: torch.dtype) -> None:
     shape = Shape(num_heads=3, num_kv_heads=1, head_size=10, dtype=dtype)
