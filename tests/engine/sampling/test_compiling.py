@@ -459,6 +459,18 @@ def test_a_grammar_with_special_tokens_is_tried_without_knowing_them(
     assert json.loads(source)["text"] == grammar
 
 
+@pytest.mark.parametrize("attribute", ["stop=/x{3}/", "max_tokens=5"])
+def test_terminals_that_cant_be_taken_back_are_refused(
+    compiler: ConstraintCompiler, attribute: str
+) -> None:
+    """They once failed at the first token that steering took back, in the midst of the answer."""
+    shape = StructuredOutput(grammar=f'start: "a" some\nsome[{attribute}]: /(a|b)*c/')
+    with pytest.raises(InvalidRequest, match=r"`stop` and `max_tokens` of Lark's terminals"):
+        compiler.start(request(shape)).result(PATIENCE)
+    held = StructuredOutput(json={"enum": ["stop", "max_tokens"]})
+    compiler.start(request(held)).result(PATIENCE)
+
+
 def test_a_grammar_without_a_text_is_refused(compiler: ConstraintCompiler) -> None:
     endless = StructuredOutput(grammar='start: x\nx: x "a" | x "b"')
     with pytest.raises(InvalidRequest, match="no text has this shape"):

@@ -64,6 +64,8 @@ _SPECIAL_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|(
 # What llguidance may take here if the engine's process is to begin while the rest is done here:
 # what is refused in the end has cost it no more than about that.
 _LITTLE_SECONDS = 0.02
+# Attributes of Lark's terminals whose tokens llguidance doesn't take back.
+_NOT_TAKEN_BACK = ("stop", "max_tokens")
 # Less than threads of the engine's process have, so that what fits here fits there.
 _STACK_BYTES = 2 << 20
 
@@ -153,12 +155,28 @@ def compiled(
     problems = [matcher.get_error()] if matcher.is_error() else matcher.get_grammar_warnings()
     if not problems:
         # Its first mask is computed now, for the copies that requests get know what it knows.
-        matcher.compute_bitmask()
+        mask = matcher.compute_bitmask()
         problems = [matcher.get_error()] if matcher.is_error() else []
+        if not problems and any(word in source for word in _NOT_TAKEN_BACK):
+            problems = _problems_of_taking_back(matcher, mask)
     if problems:
         is_endless = problems[0].startswith("NoExtensionBias")
         raise refusal("no text has this shape" if is_endless else "; ".join(problems))
     return matcher
+
+
+def _problems_of_taking_back(matcher: llguidance.LLMatcher, mask: bytes) -> list[str]:
+    """Return why no token can be taken back, as steering does; an empty list if it can be."""
+    first = next((i for i in range(8 * len(mask)) if mask[i // 8] >> i % 8 & 1), None)
+    if first is None:
+        return []
+    tried = matcher.deep_copy()
+    tried.consume_token(first)
+    tried.rollback(1)
+    if not tried.is_error():
+        return []
+    words = " and ".join(f"`{word}`" for word in _NOT_TAKEN_BACK)
+    return [f"{words} of Lark's terminals can't be kept to; say `suffix`, or the request's stop"]
 
 
 def refusal(problem: str) -> InvalidRequest:
