@@ -48,7 +48,10 @@ ALLOWED_STACK: dict[str, tuple[int, str]] = {
     r"(prefill|decode)_attention_kernel \w+ \w+ (16|32) ": (32, "stops at 128 or 168 registers"),
     r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
     r"split_linear_int4_bf16_bf16_gated_.*16": (16, "stops at 128 registers, on SM86 and SM89"),
-    r"experts down bf16 int4 128 rows odd sorted": (8, "stops at 255 registers, on SM100"),
+    r"experts (gate_up|down) \w+ \w+ (64|128) rows \w+ sorted": (
+        8,
+        "stops at 128 or 255 registers, on SM80 and SM100",
+    ),
 }
 # Variants that may load less than half of their bytes 128 bits at a time, and why.
 ALLOWED_NARROW: dict[str, str] = {
