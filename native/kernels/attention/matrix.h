@@ -14,7 +14,7 @@
 namespace inferno {
 namespace {
 
-// Rows, or positions, of a register; and pairs of them.
+// Rows of a register: of queries, of positions, or of pairs of either.
 constexpr Index kRegister = kRegisterRows;
 // Positions whose weighted values are added at once.
 constexpr Index kTogether = 2 * kRegister;
