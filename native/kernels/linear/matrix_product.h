@@ -29,8 +29,8 @@ constexpr Index kPartWords = 8 * kRegisterWords;
 // cache of a processor with such registers.
 constexpr Index kMatrixRowsBytes = 1 << 20;
 
-// How far a lone row block prefetches its panels, in bytes. A choice: as far as the tiles of vectors
-// do at most (product.cpp). One row reads at 93 to 99 % of a plain loop's speed with it.
+// How far a lone row block prefetches its panels, in bytes. A choice: as far as the tiles of
+// vectors do at most (product.cpp). One row reads at 93 to 99 % of a plain loop's speed with it.
 constexpr Index kMatrixPrefetchBytes = 6144;
 
 inline Index num_words(Index inputs) { return (inputs + 1) / 2; }
