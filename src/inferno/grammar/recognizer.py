@@ -67,6 +67,11 @@ class _ItemSet:
         self.after: dict[int, int] = {}  # and after a terminal that begins here
         self.is_end = False
 
+    def take_apart(self) -> None:
+        """Forget the items, which refer to the sets where they began."""
+        self.waiting.clear()
+        self.scanned.clear()
+
 
 class State:
     """A place in a text: the terminals that it may be in. Compare by identity.
@@ -101,17 +106,31 @@ class Recognizer:
 
     def __init__(self, grammar: Grammar) -> None:
         self.meter = Meter()
-        self._grammar = _Compiled(grammar, self.meter)
-        self.automata: Sequence[_Automaton] = self._grammar.automata
         self._sets: dict[frozenset[_Item], _ItemSet] = {}
         self._closed: dict[tuple[frozenset[_Item], bool], _ItemSet] = {}
         self._states: dict[_Scan | tuple[frozenset[_Scan], bool], State] = {}
-        root = _ItemSet()
+        self._root = root = _ItemSet()
+        self._grammar = _Compiled(grammar, self.meter)
+        self.automata: Sequence[_Automaton] = self._grammar.automata
         root.tails[_Compiled.ROOT] = 0
         self._close(root, [_Item(0, 0, 0, root)])
         self.start = self._state([(t, self.automata[t].start, root) for t in root.scanned], root)
         if self.start.distance >= _NEVER:
             raise ValueError("no text is of this grammar")
+
+    def __del__(self) -> None:
+        """Take apart what refers to itself: only a search of the whole heap would find it.
+
+        That search, and to let go of all at once, would hold up steps, whatever thread does it.
+        """
+        self._closed.clear()
+        for item_set in (self._root, *self._sets.values()):
+            item_set.take_apart()
+        self._sets.clear()
+        for state in self._states.values():
+            state._next.clear()
+        while self._states:
+            self._states.popitem()
 
     def advance(self, state: State, text: bytes) -> State | None:
         """Return where a text leads from a state; None if no text of the grammar goes on so."""
@@ -265,6 +284,8 @@ class Recognizer:
             left = self._close(own, list(key))
             # Sets whose unfinished items are the same have the same future, however they came.
             found = self._closed.setdefault((left, own.is_end), own)
+            if found is not own:
+                own.take_apart()
             self._sets[key] = found
         return found
 

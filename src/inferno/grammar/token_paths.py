@@ -108,6 +108,7 @@ class TokenPaths:
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
         self._enough: dict[State, int] = {}  # tokens that are, though fewer may be as well
+        self._in_vain: set[State] = set()  # from which a way was looked for long enough
         self._short: dict[State, list[tuple[int, State]]] = {}
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
         self._work_left = _ALL_LATER_WORK
@@ -201,6 +202,14 @@ class TokenPaths:
             assert following is not None, "a way goes on"
             state = following
 
+    def learn_enough(self, state: State, num_tokens: int) -> None:
+        """Keep how many tokens are enough, found by others, who looked for a shortest way in vain.
+
+        Neither is looked for again from that state.
+        """
+        self._enough[state] = num_tokens
+        self._in_vain.add(state)
+
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end, as far as is known."""
         is_known = state in self._ways
@@ -215,6 +224,8 @@ class TokenPaths:
         until no more than `wanted` are needed.
         """
         least = min(state.distance, self._enough.get(state, NEVER))
+        if state in self._in_vain:
+            return least
         passed: list[State] = []
         place: State | None = state
         try:
@@ -259,7 +270,7 @@ class TokenPaths:
     def _known_way(self, state: State) -> _Way | None:
         """Return a shortest way to an end, unless it takes too long to find one."""
         found = self._ways.get(state)
-        if found is None:
+        if found is None and state not in self._in_vain:
             with suppress(OutOfWork, TooComplex), self._later():
                 found = self._search(state)
         return found

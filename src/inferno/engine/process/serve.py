@@ -73,6 +73,7 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _KERNEL_SECONDS = 5.0  # between log lines of kernels that are made ready
 _PROGRESS_SECONDS = 0.1
+_FULL_COLLECTIONS = 100  # of garbage: after so many times 7,000 new objects
 _RECEIVE_BYTES = 1 << 16
 # The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
@@ -122,7 +123,10 @@ def serve(start: Start, link: Link) -> int:
         link.send(NotLoaded(problem_of(out_of_memory(problem))))
         return 1
     gc.collect()
-    gc.freeze()  # what is there now stays: to look through it for garbage would hold up steps
+    # To look through all of the heap for garbage holds up steps, for 0.2 s where many grammars are
+    # kept: what is there now is left out, and the rest has its turn after more objects than usual.
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], _FULL_COLLECTIONS)
     progress.end()
     link.send(Loaded(facts))
     link.expected_seconds = lambda: engine.expected_step_seconds

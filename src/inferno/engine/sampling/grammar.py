@@ -160,21 +160,27 @@ class GrammarCompiler:
         """Return ways that belong to nobody else yet, and the state after a text.
 
         Steps may be asking those of the grammar meanwhile. What a search has looked at is much more
-        than what it has found, so this alone is kept. No state: no end is known.
+        than what it has found, so this alone is kept, and that it found nothing: steps would wait
+        for the same search. No state: no end is known.
         """
         never = frozenset[int]() if banned is None else _ids(banned)
         paths, state = grammar.new_paths(begun, never)
         if paths is None or state is None or self._fits_in_bytes(paths, state, request):
             return paths, state
-        if not paths.find_way(state):
-            return grammar.new_paths(begun, never) if paths.has_bytes else (None, None)
-        if paths.num_to_end(state) >= NEVER:
+        is_found = paths.find_way(state)
+        if not is_found and not paths.has_bytes:
+            return None, None
+        if is_found and paths.num_to_end(state) >= NEVER:
             raise refusal("allowed_token_ids and bad_words leave no way to its end")
-        found = paths.tokens_to_end(state)
+        way = paths.tokens_to_end(state) if is_found else []
+        enough = NEVER if is_found else paths.enough(state)
         paths, state = grammar.new_paths(begun, never)
         assert paths is not None, "they were made before"
         assert state is not None, "it was come to before"
-        paths.learn_way(state, found)
+        if is_found:
+            paths.learn_way(state, way)
+        else:
+            paths.learn_enough(state, enough)
         return paths, state
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
