@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,6 +175,30 @@ def test_what_was_followed_once_is_found_again() -> None:
         recognizer.start, b"[ab,c,d,e"
     )
     assert recognizer.advance(recognizer.start, b"[,") is None
+
+
+def test_what_is_no_longer_needed_goes_without_a_search_of_the_heap() -> None:
+    listed = Grammar(
+        {
+            START: ((Reference("list"),),),
+            "list": (
+                (Terminal(literal("[")), Reference("items"), Terminal(literal("]"))),
+                (Terminal(repeat(chars((0x61, 0x62)), 1, None)),),
+            ),
+            "items": ((Reference("list"),), (Reference("items"), Reference("list"))),
+        }
+    )
+    recognizer = Recognizer(listed)
+    state = recognizer.advance(recognizer.start, b"[[aab]ab[b]")
+    assert state is not None
+    recognizer.shortest(state)
+    gone = [weakref.ref(each) for each in (recognizer, recognizer.start, state)]
+    gc.disable()
+    try:
+        del recognizer, state
+        assert [each() for each in gone] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_a_terminal_of_one_text_is_followed_byte_by_byte() -> None:

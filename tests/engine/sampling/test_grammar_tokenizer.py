@@ -216,6 +216,28 @@ def test_how_much_is_enough_does_not_depend_on_who_asked_before() -> None:
     assert answers(rooms, [43, 22]) == each_alone
 
 
+@pytest.mark.parametrize("size", [150, 300])
+def test_steps_do_not_look_again_for_what_was_looked_for_in_vain(size: int) -> None:
+    shape = StructuredOutput(regex=f"(a|b)*a(a|b){{{size}}}[c-e]*(a|b)*a(a|b){{{size}}}")
+    ends, compiler = frozenset({0}), GrammarCompiler(MODEL_FOLDERS["demo"], 2048, 4096)
+    params = SamplingParams(structured=shape, max_tokens=50)
+    request = Request(request_id="a", prompt_token_ids=(1,), params=params, eos_token_ids=ends)
+    compiled = compiler.compile(grammar_source(shape).to_json(), ends, [request])
+    assert compiler.is_costly(compiled, request)
+    [constraint] = compiler.constrain(compiled, request)
+    assert compiled.searched is not None
+    paths, state = compiled.searched
+    assert paths is not None
+    assert state is not None
+    before = paths.recognizer.meter.spent
+    assert not constraint.fits(50)
+    needed = constraint.num_to_end
+    assert needed is not None
+    assert 50 < needed <= state.distance == 2 * size + 2
+    assert constraint.fits(needed)
+    assert paths.recognizer.meter.spent - before < 1000
+
+
 # Masks that are kept
 
 
