@@ -1,4 +1,6 @@
-// The process's one pool of threads, lent to one team at a time, in the order of asking.
+// The process's one pool of threads. A team (team.h) whose kernels need more threads than the
+// caller's own borrows the pool's. They are lent to one team at a time, in the order of asking:
+// from then until they are given back it is that team's turn.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +21,15 @@ class Pool {
     // Nobody could say when the last user is gone, and after a fork there is nobody to join.
     ~Pool() = delete;
 
-    // Note that `borrower` is at work, whether it needs more than its own thread or not. Returns
-    // whether others have been at work lately: then a core is theirs, and lending all threads would
-    // have more of them run than there are cores.
+    // Note that `borrower`, a team, is at work: a kernel call of it begins, or a captured step,
+    // whether it will need more than its own thread or not. Returns whether others have been at
+    // work lately: then a core is theirs, and lending all threads would have more of them run than
+    // there are cores.
     bool is_shared_by(const void* borrower);
 
-    // Wait until it is this caller's turn; then `num_threads` threads, the caller's own among them,
-    // are lent to it alone. Throws std::system_error where the system refuses a thread; then nothing
-    // is lent.
+    // Wait until all who asked before have given the threads back; then `num_threads` of them, the
+    // caller's own among them, are lent to the caller alone, until `take_back`. Throws
+    // std::system_error where the system refuses a thread; then nothing is lent.
     void lend(int num_threads);
     void take_back();
 

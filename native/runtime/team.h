@@ -9,9 +9,9 @@
 
 namespace inferno {
 
-// A number of threads with memory for each. Any number of teams may be at work at once, each on
-// behalf of one caller at a time; they take turns with the threads of the pool. A team of one thread
-// needs none of them, and no turn.
+// A number of threads with memory for each: the caller's own, which is thread 0, and others that
+// the pool lends (pool.h says how). Any number of teams may compute at once, each for one caller at
+// a time. A team of one thread borrows none.
 class Team {
    public:
     // `num_threads` counts the caller, who works too.
@@ -22,9 +22,11 @@ class Team {
 
     int num_threads() const { return num_threads_; }
 
-    // While one lives, threads that were lent to its team stay so: a step is one turn, whatever
-    // kernels it has, and begins when the first of them needs more than the caller. Where another
-    // team is at work too, a turn has a thread less, so that there are not more than cores.
+    // The time of a kernel call, or of several that share one loan of the pool's threads, as those
+    // of a captured step do. The first kernel that needs more than the caller's thread borrows
+    // them, and they are given back when the outermost Turn of the team ends. Where other teams
+    // have been at work lately, one thread fewer is borrowed, so that no more run than there are
+    // cores.
     class Turn {
        public:
         explicit Turn(Team& team);
@@ -36,9 +38,11 @@ class Team {
         Team& team_;
     };
 
-    // Call `body` for all of [0, count), cut into pieces of at most `grain` parts, and wait. Which
-    // thread does which piece is left to chance, so no result may depend on it. What a piece throws
-    // is thrown on when no thread is at work any more.
+    // Call `body` for all of [0, count), and wait: once for everything where the caller's thread is
+    // enough, else for pieces of `grain` parts, the last of which may be smaller. So `grain` bounds
+    // no call, and no memory may be sized by it. Which thread does which piece is left to chance,
+    // so no result may depend on it. If a piece throws, no further ones begin, those under way are
+    // finished, and then the exception that was caught first is thrown on; others are lost.
     void run_pieces(std::int64_t count, std::int64_t grain, Body body, void* context);
 
     template <class F>
@@ -51,8 +55,10 @@ class Team {
             &f);
     }
 
-    // Memory of one thread, aligned to 64 bytes, kept until the team ends; what was in it is lost.
-    // The caller may ask for thread `num_threads()`: that is shared by all. Throws std::bad_alloc.
+    // The one block of memory of a thread, aligned to 64 bytes, kept until the team ends. A later
+    // call returns the same block, or, where it needs more, frees that and returns a larger one; in
+    // either case nothing may be expected to be in it. The caller may ask for thread
+    // `num_threads()`: that block is shared by all. Throws std::bad_alloc.
     void* scratch(int thread, std::size_t bytes);
 
    private:
@@ -63,7 +69,7 @@ class Team {
 
     const int num_threads_;
     int num_turns_ = 0;
-    int num_wanted_ = 1;    // threads of the outermost turn
+    int num_wanted_ = 1;    // threads, while a Turn lives
     Pool* pool_ = nullptr;  // while its threads are lent to this team
     std::vector<Scratch> scratch_;
 };

@@ -1,4 +1,9 @@
-"""Define rotary positions as configs have them: the base of frequencies, and the scaling."""
+"""Define rotary positions as configs have them: the base of frequencies, and the scaling.
+
+`layers/rope.py` has the maths. A new kind of scaling also touches `verify/oracles/plain_config.py`,
+which has it a second time; `_context` of `config/decoder.py`, if it reaches further positions; and
+`gguf/config.py` and `convert/metadata.py`, if GGUF files have it.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def experts_apart(config: DecoderConfig) -> FusedSpec:
 
 def feed_forward(config: DecoderConfig, layer: int) -> nn.Module:
     """Build a mixture of experts in the layers that have one, else a single network."""
-    assert config.mixture is not None, "the model's read_config sets it"
+    assert config.mixture is not None, "the function that reads such a config sets it"
     if config.mixture.layers[layer]:
         return MixtureOfExperts(config.mixture, config.hidden_size)
     return common.feed_forward(config, layer)

@@ -3,6 +3,10 @@
 A token of a stream reads all its weights, and the keys and values before it, so memory bounds its
 speed; a prompt's tokens share the reading, so arithmetic bounds theirs. Both are upper limits:
 bench/roofline.py measures the same ones.
+
+`inferno plan` (`cli/plan.py`) asks for a measurement where no figures are kept, and with
+`--measure`. Kept ones, of whatever age, are used for the same processor's name and number of
+threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Compile grammars apart from the thread that runs steps, and keep them by their content.
 
-A new grammar is compiled in a child process under limits of time and memory first, which makes its
-source. That is compiled again here, with the model's tokens, in a thread: a matcher can't be handed
-from process to process. Requests of the same shape wait for one compilation, and nobody else does.
+A child process under limits of time and memory makes the grammar's source of a new shape (a
+`GrammarSource`: the grammar in llguidance's notation, and as our rules), and compiles it as a
+trial. The source is compiled again here, with the model's tokens, in a thread: a matcher can't be
+handed from process to process. Requests of the same shape wait for one compilation, and nobody else
+does.
 """
 
 from __future__ import annotations
@@ -82,7 +84,10 @@ class Grammars(Protocol):
         """Return about how much memory a compiled grammar takes by now."""
 
     def is_costly(self, matcher: Any, request: Request) -> bool:
-        """Return whether `constrain` takes too long for the thread that runs steps."""
+        """Return whether `constrain` takes too long for the thread that runs steps.
+
+        Then the compiler's thread does it, after all that takes less.
+        """
 
     def constrain(self, matcher: Any, request: Request) -> Sequence[Constraint]:
         """Return the constraint of each sequence of a request with that grammar."""

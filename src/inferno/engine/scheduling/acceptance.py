@@ -5,6 +5,9 @@ proposal stands if the earlier ones did. It is learnt for each sequence, and for
 which new sequences start. So the first proposal of a sequence is worth `rate` tokens, the second
 `rate` squared, and so on. A step takes the proposals that are worth most, as long as they give more
 tokens a second by the cost model's prices.
+
+`speculation.py` goes by this: `_to_ask` asks the proposers whose balance isn't negative, and
+`_that_pay` takes of their proposals what `choose` says, or a few as a trial.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ _SEQUENCE_DECAY, _PROPOSER_DECAY = 0.96, 0.998
 _PRIOR_WEIGHT, _FIRST_RATE = 4.0, 0.7
 _MOST_RATE = 0.995  # nothing is certain
 
-# A proposer that doesn't pay is tried again after so many tokens of the sequence, twice as many
-# each time that it fails, up to the longest wait.
+# A proposer that doesn't pay for a sequence is tried again after so many further tokens of it: the
+# first number after proposals of which some stood, twice as many as before where none did, up to
+# the longest wait. So where the first trial fails, the wait is 16.
 _FIRST_WAIT, _LONGEST_WAIT = 8, 512
 TRIAL_TOKENS, TRIAL_PASSES = 4, 2  # tokens that are there, and those that take passes
 
-# In steps: what all proposers may cost before they gain anything, for each step and each new
-# sequence's share of one; what each may cost at first; and the bounds of a balance, for nothing
-# counts for ever.
+# Balances are in steps: 1 is the time of a step's streams without proposals. A cost is its seconds
+# over that time; a proposal that stands gains a stream's share of a step, 1 / number of streams.
+# Credit is what proposers may cost before they gain anything: all together for each step, and for
+# each new sequence, divided by the number of sequences; and each one at first. Balances are
+# bounded, for nothing counts for ever.
 STEP_CREDIT, SEQUENCE_CREDIT = 0.005, 0.125
 FIRST_CREDIT, FIRST_PASS_CREDIT = 1.0, 4.0
 _MOST_DEBT, _MOST_CREDIT = -5.0, 50.0
@@ -97,7 +103,9 @@ class Account:
 
 @dataclass(slots=True)
 class Trials:
-    """The knowledge of one proposer's proposals for one sequence.
+    """The knowledge of one proposer's proposals for one sequence, and when its next trial is due.
+
+    A trial is of proposals that don't pay, made to learn whether they would by now.
 
     next_trial  the length of the sequence at which the proposer is tried again though it doesn't
                 pay.

@@ -5,6 +5,10 @@ for. Each 128 inputs of a row are quantized by their largest value; tensor cores
 of elements, and float32 takes over from there: each sum is scaled by the weight's scale and the
 row's, and added. So scales are exact, and sums of tensor cores, which keep few bits, stay short.
 
+`products.linear` comes here with weights of `fp8-dynamic` (`CodedWeight.rounds_inputs`), which are
+loaded on chips with such tensor cores only (SM89 and newer). Those of `fp8`, and experts, meet
+activations as they are. A NaN or infinity among a row's inputs makes all outputs of the row NaN.
+
 Any number of rows is quantized and multiplied in this way, in steps of 128 inputs from the first
 on, with outputs as the rows of the tensor cores' tile: a row's bits don't depend on the others.
 Codes of activations lie in the order that `packed_weights` gives those of weights.

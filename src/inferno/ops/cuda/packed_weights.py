@@ -82,7 +82,8 @@ class CodedWeight:
 
     dtype          of activations, and of rows taken out of an embedding.
     rounds_inputs  whether activations are rounded to FP8, like the weight.
-    is_invariant   whether a row's product must have the same bits beside any other rows.
+    is_invariant   whether a row's product must have the same bits beside any other rows. Where
+                   inputs are rounded it has them anyway, and this stays False.
     """
 
     format: WeightFormat

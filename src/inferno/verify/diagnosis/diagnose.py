@@ -32,8 +32,9 @@ from inferno.verify.runs.taps import LAYER_TAPS, at
 
 # By checkpoint: where to look. {model} is the model's own file.
 _PLACES: Mapping[str, str] = {
-    "0": "the file or key that is named; if that is sound, {model}: read_config, fused_weights",
-    "1": "layers/embedding.py, layers/norm.py, and rms_norm_eps in config.json",
+    "0": "the file or key that is named; if that is sound, config/families.py, and fused_weights "
+    "in {model}",
+    "1": "the embedding in layers/decoder.py, layers/norm.py, and rms_norm_eps in config.json",
     "1B": "layers/rope.py, and ops.rotate_and_store",
     "2": "the attention in {model}, its fused_weights, and the head norms of ops.rotate_and_store",
     "3": "engine/kv/block_manager.py, engine/execution/batcher.py, and what "
