@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "packings.h"
 #include "runtime/team.h"
@@ -183,6 +184,8 @@ struct Kernels {
 #undef INFERNO_FIELD
 };
 
+// Those that this build has and this processor runs, the best one first; the last is scalar.
+std::vector<const Kernels*> usable_kernels();
 // Null where this build, or this processor, doesn't have the isa.
 const Kernels* find_kernels(const char* isa);
 // The kernels of this processor's best isa.

@@ -3,6 +3,7 @@
 // sixteen lanes (simd/), where what is an isa's own stands under #if. The best one is taken when the
 // module is loaded (runtime/context.cpp).
 #include <cstring>
+#include <vector>
 
 #include "contract/kernels.h"
 
@@ -37,12 +38,10 @@ const Kernels* table();
 namespace {
 
 struct Isa {
-    const char* name;
     bool is_here;
     const Kernels* (*table)();
 };
 
-// From best to worst. The compiler's own check also asks whether the system saves the registers.
 #if defined(__x86_64__)
 bool has_avx_vnni() {
     unsigned eax = 7, ebx = 0, ecx = 1, edx = 0;
@@ -64,7 +63,8 @@ bool has_amx() {
 #endif
 }
 
-int list_isas(Isa out[]) {
+// From best to worst. The compiler's own check also asks whether the system saves the registers.
+std::vector<Isa> list_isas() {
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                       __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c");
@@ -73,39 +73,36 @@ int list_isas(Isa out[]) {
                         __builtin_cpu_supports("avx512vl");
     const bool bf16 = avx512 && __builtin_cpu_supports("avx512vnni") &&
                       __builtin_cpu_supports("avx512bf16");
-    out[0] = {"amx", bf16 && has_amx(), amx::table};
-    out[1] = {"avx512_bf16", bf16, avx512_bf16::table};
-    out[2] = {"avx512", avx512, avx512::table};
-    out[3] = {"avx2_vnni", avx2 && has_avx_vnni(), avx2_vnni::table};
-    out[4] = {"avx2", avx2, avx2::table};
-    out[5] = {"scalar", true, scalar::table};
-    return 6;
+    return {
+        {bf16 && has_amx(), amx::table},
+        {bf16, avx512_bf16::table},
+        {avx512, avx512::table},
+        {avx2 && has_avx_vnni(), avx2_vnni::table},
+        {avx2, avx2::table},
+        {true, scalar::table},
+    };
 }
 #else
-int list_isas(Isa out[]) {
-    out[0] = {"scalar", true, scalar::table};
-    return 1;
-}
+std::vector<Isa> list_isas() { return {{true, scalar::table}}; }
 #endif
 
 }  // namespace
 
+std::vector<const Kernels*> usable_kernels() {
+    std::vector<const Kernels*> found;
+    for (const Isa& isa : list_isas()) {
+        if (isa.is_here && isa.table()) found.push_back(isa.table());
+    }
+    return found;
+}
+
 const Kernels* find_kernels(const char* name) {
-    Isa all[6];
-    const int count = list_isas(all);
-    for (int i = 0; i < count; ++i) {
-        if (std::strcmp(all[i].name, name) == 0) return all[i].is_here ? all[i].table() : nullptr;
+    for (const Kernels* kernels : usable_kernels()) {
+        if (std::strcmp(kernels->isa, name) == 0) return kernels;
     }
     return nullptr;
 }
 
-const Kernels* best_kernels() {
-    Isa all[6];
-    const int count = list_isas(all);
-    for (int i = 0; i < count; ++i) {
-        if (all[i].is_here && all[i].table()) return all[i].table();
-    }
-    return nullptr;
-}
+const Kernels* best_kernels() { return usable_kernels().front(); }
 
 }  // namespace inferno

@@ -56,9 +56,7 @@ void set_isa(const std::string& name) {
 
 std::vector<std::string> isas() {
     std::vector<std::string> found;
-    for (const char* name : {"amx", "avx512_bf16", "avx512", "avx2_vnni", "avx2", "scalar"}) {
-        if (find_kernels(name)) found.emplace_back(name);
-    }
+    for (const Kernels* kernels : usable_kernels()) found.emplace_back(kernels->isa);
     return found;
 }
 

@@ -145,7 +145,7 @@ struct Tiles<BF16> {
         const Source values = {static_cast<const std::uint16_t*>(cache.values), found, next,
                                cache.head_dim};
 #if defined(__AMX_BF16__)
-        MatrixTile tile(job, start, keys, values, w);
+        AttendedTile tile(job, start, keys, values, w);
         for (Index first = 0; first < job.num_rows(); first += kLanes) {
             tile.add_rows(first, min(kLanes, job.num_rows() - first), rows);
         }

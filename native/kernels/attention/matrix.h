@@ -199,9 +199,9 @@ inline void add_weighed(const std::uint16_t* weights, const std::uint16_t* value
 }
 
 // Take a tile into the softmaxes of a job's rows, sixteen at a time.
-class MatrixTile {
+class AttendedTile {
    public:
-    MatrixTile(const Job& job, Index start, const Source& keys, const Source& values,
+    AttendedTile(const Job& job, Index start, const Source& keys, const Source& values,
                const Workspace<BF16>& w)
         : job_(job),
           start_(start),
