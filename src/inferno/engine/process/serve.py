@@ -73,7 +73,8 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _KERNEL_SECONDS = 5.0  # between log lines of kernels that are made ready
 _PROGRESS_SECONDS = 0.1
-_FULL_COLLECTIONS = 100  # of garbage: after so many times 7,000 new objects
+# Full collections of garbage: after so many times 7,000 new objects, and when idle.
+_FULL_COLLECTIONS, _FEW_COLLECTIONS = 100, 10
 _RECEIVE_BYTES = 1 << 16
 # The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.
 _ENTRY_BYTES, _TOP_BYTES = 48, 16
@@ -295,6 +296,8 @@ class Service:
         """Let go of the memory that the steps since the last time have left free."""
         if self._num_steps != self._num_steps_tidied:
             self._num_steps_tidied = self._num_steps
+            if gc.get_count()[2] >= _FEW_COLLECTIONS:
+                gc.collect()
             self._engine.release_memory()
             return_free_memory()
 
