@@ -40,7 +40,7 @@ _FEW_IDS = 1 << 13
 _FEW_BYTES = 1 << 13  # of messages, as quick to check
 _PARTS_OF_FORMATS: Mapping[str, tuple[str, ...]] = {
     "text": (),
-    "json_object": (),
+    "json_object": ("schema", "value"),
     "json_schema": ("json_schema",),
     "structural_tag": ("format", "structures", "triggers"),
 }
@@ -467,7 +467,15 @@ def _structured(fields: GenerateFields) -> StructuredOutput | None:
     if format is None:
         return None
     if format.type == "json_object":
-        return StructuredOutput(json_object=True)
+        if format.schema is not None and format.value is not None:
+            raise InvalidRequest(
+                "response_format has both schema and value; give one of them",
+                param="response_format",
+            )
+        schema = format.value if format.schema is None else format.schema
+        if schema is None:
+            return StructuredOutput(json_object=True)
+        return _checked_shape("response_format", {"json": schema})
     if format.type == "structural_tag":
         tag = {name: value for name, value in asdict(format).items() if value is not None}
         return _checked_shape("response_format", {"structural_tag": tag})
