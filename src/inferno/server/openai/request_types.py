@@ -244,7 +244,7 @@ class NamedTool(Struct, kw_only=True, forbid_unknown_fields=True):
     function: NamedFunction
 
 
-Tools = Annotated[list[Tool], Meta(min_length=1, max_length=MAX_TOOLS)]
+Tools = Annotated[list[Tool], Meta(max_length=MAX_TOOLS)]
 
 
 class RequestFields(Struct, kw_only=True):
