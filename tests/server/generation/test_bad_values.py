@@ -111,7 +111,7 @@ CHAT: dict[str, list[Any]] = {
     "chat_template_kwargs": [{"messages": []}, {"__class__": 1}, [1], {"a": HUGE * 2**1024}],
     "chat_template": ["{{ 1 }}"],
     "tools": [
-        *([], {}, "f", [5], [{}], [{"type": "function"}], [{"type": "custom"}]),
+        *({}, "f", [5], [{}], [{"type": "function"}], [{"type": "custom"}]),
         *([{"type": "custom", "function": {"name": "f"}}], [{"function": {"name": "f"}}]),
         *([tool("")], [tool("a b")], [tool("f\n")], [tool("x" * 65)], [tool("f.g")], [tool(5)]),
         [tool("f", parameters=[])],

@@ -44,7 +44,7 @@ COMPLETIONS: list[dict[str, Any]] = [
 ]
 ERRORS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": []}),
-    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": []}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [{}]}),
     ("/v1/completions", {"prompt": "a", "model": "another"}),
     ("/v1/completions", {"prompt": [1] * 5000}),
     ("/v1/nothing", {}),

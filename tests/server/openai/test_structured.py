@@ -52,6 +52,23 @@ def test_answers_keep_to_a_schema(demo: Host, path: str) -> None:
     assert text == json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
 
 
+@pytest.mark.parametrize("key", ["schema", "value"])
+def test_a_json_object_keeps_to_the_schema_beside_it(demo: Host, key: str) -> None:
+    # llama.cpp's clients send `schema`; huggingface_hub sends `value` for any "json_schema".
+    format = {"type": "json_object", key: SCHEMA}
+    for seed in range(3):
+        text = text_of(
+            demo, "/v1/chat/completions", response_format=format, max_tokens=400, seed=seed
+        )
+        jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_a_json_object_with_two_schemas_is_refused(demo: Host) -> None:
+    answer = demo.chat(response_format={"type": "json_object", "schema": SCHEMA, "value": {}})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "response_format")
+    assert "both schema and value" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_answers_are_one_of_a_choice(demo: Host, path: str) -> None:
     for choice in (["yes", "no"], ["maybe"]):

@@ -241,6 +241,11 @@ def test_only_what_models_were_trained_on_is_shown(tmp_path: Path) -> None:
             "response_format",
         ),
         ({"tools": None, "tool_choice": "auto"}, "tool_choice"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
+        (
+            {"tools": [], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+            "tool_choice",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -249,6 +254,15 @@ def test_what_does_not_go_together_is_refused(
     body = {"messages": ASK, "tools": [WEATHER], **fields}
     answer = gpt[0].http.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, {"tool_choice": "none"}])
+def test_an_empty_list_of_tools_is_as_none(demo: Host, choice: dict[str, Any]) -> None:
+    # Programs that always send the field; this model's template takes no tools.
+    said = demo.chat(tools=[], **choice, temperature=0, max_tokens=8)
+    assert said.status_code == 200, said.text
+    plain = demo.chat(temperature=0, max_tokens=8).json()
+    assert said.json()["choices"][0]["message"] == plain["choices"][0]["message"]
 
 
 def test_calls_and_their_results_go_to_the_template(gpt: tuple[Host, Speaker]) -> None:

@@ -40,7 +40,7 @@ _FEW_IDS = 1 << 13
 _FEW_BYTES = 1 << 13  # of messages, as quick to check
 _PARTS_OF_FORMATS: Mapping[str, tuple[str, ...]] = {
     "text": (),
-    "json_object": (),
+    "json_object": ("schema", "value"),
     "json_schema": ("json_schema",),
     "structural_tag": ("format", "structures", "triggers"),
 }
@@ -286,8 +286,9 @@ async def encode_chat(
 def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
     """Return the tools of a request; InvalidRequest where tools or tool_choice make no sense."""
     choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
-    if fields.tools is None:
-        return read_tools(None, choice)
+    if not fields.tools:
+        # Some programs without tools send an empty list of them, and `auto` with it.
+        return read_tools(None, None if fields.tools == [] and choice == "auto" else choice)
     if any(tool.function.defer_loading for tool in fields.tools):
         raise InvalidRequest(
             "defer_loading is not supported: leave it out, and the function is shown at once",
@@ -467,7 +468,15 @@ def _structured(fields: GenerateFields) -> StructuredOutput | None:
     if format is None:
         return None
     if format.type == "json_object":
-        return StructuredOutput(json_object=True)
+        if format.schema is not None and format.value is not None:
+            raise InvalidRequest(
+                "response_format has both schema and value; give one of them",
+                param="response_format",
+            )
+        schema = format.value if format.schema is None else format.schema
+        if schema is None:
+            return StructuredOutput(json_object=True)
+        return _checked_shape("response_format", {"json": schema})
     if format.type == "structural_tag":
         tag = {name: value for name, value in asdict(format).items() if value is not None}
         return _checked_shape("response_format", {"structural_tag": tag})

@@ -148,10 +148,16 @@ class JsonSchemaFormat(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ResponseFormat(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The format of an answer: text, JSON of any kind or by a schema, or text with such parts."""
+    """The format of an answer: text, JSON of any kind or by a schema, or text with such parts.
+
+    A "json_object" may have its schema as `schema`, which is llama.cpp's way, or as `value`, which
+    is what huggingface_hub makes of every "json_schema".
+    """
 
     type: Literal["text", "json_object", "json_schema", "structural_tag"]
     json_schema: JsonSchemaFormat | None = None
+    schema: dict[str, Any] | None = None
+    value: dict[str, Any] | None = None
     format: dict[str, Any] | None = None
     structures: list[dict[str, Any]] | None = None
     triggers: list[str] | None = None
@@ -238,7 +244,7 @@ class NamedTool(Struct, kw_only=True, forbid_unknown_fields=True):
     function: NamedFunction
 
 
-Tools = Annotated[list[Tool], Meta(min_length=1, max_length=MAX_TOOLS)]
+Tools = Annotated[list[Tool], Meta(max_length=MAX_TOOLS)]
 
 
 class RequestFields(Struct, kw_only=True):
