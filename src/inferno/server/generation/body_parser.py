@@ -134,11 +134,11 @@ def without_unsupported(fields: dict[str, Any], kind: type[RequestFields]) -> di
         value = fields[name]
         if not any(_is_same(value, each) for each in unsupported[name]):
             allowed = " or ".join(["null", *map(_as_json, unsupported[name])])
+            advice = f" {kind.advice[name]}" if name in kind.advice else ""
             raise ApiError(
                 400,
                 "unsupported_parameter",
-                f"'{name}' is not supported here: leave it out, or give {allowed}."
-                + (f" {kind.advice[name]}" if name in kind.advice else ""),
+                f"'{name}' is not supported here: leave it out, or give {allowed}.{advice}",
                 param=name,
             )
     return {name: value for name, value in fields.items() if name not in unsupported}
