@@ -224,6 +224,7 @@ def test_items_become_the_messages_of_a_chat() -> None:
         {"type": "function_call_output", "call_id": "c1", "output": "wet"},
         {"type": "function_call_output", "call_id": "c2", "output": [
             {"type": "input_text", "text": "dry"}]},
+        {"type": "function_call", "call_id": "c3", "name": "f", "arguments": "{}"},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     ]  # fmt: skip
     messages, ignored = messages_of(items, "Say.")
@@ -242,7 +243,13 @@ def test_items_become_the_messages_of_a_chat() -> None:
         },
         {"role": "tool", "tool_call_id": "c1", "content": "wet"},
         {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "dry"}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "No."}],
+            "tool_calls": [
+                {"id": "c3", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            ],
+        },
     ]
     assert ignored == ("input[].odd",)
 
@@ -304,6 +311,7 @@ def test_answers_keep_to_a_schema(demo: Host) -> None:
         ({"truncation": "auto"}, "truncation", '"disabled"'),
         ({"messages": []}, "messages", "Unknown field"),
         ({"input": []}, "input", "at least one item"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input", "no text"),
         ({"input": [{"role": "tool", "content": "a"}]}, "input", "input[0].role"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "nothing is stored here"),
         ({"input": [{"type": "computer_call"}]}, "input", "'computer_call'"),
@@ -325,6 +333,11 @@ def test_answers_keep_to_a_schema(demo: Host) -> None:
             {"text": {"format": {"type": "json_object"}}, "structured_outputs": {"choice": ["a"]}},
             "structured_outputs",
             "text.format and structured_outputs",
+        ),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "x"}}}},
+            "text.format",
+            "can't be honoured",
         ),
         ({"input": "word " * 3000}, "input", "too long"),
         ({"max_output_tokens": 0}, "max_output_tokens", ">= 1"),

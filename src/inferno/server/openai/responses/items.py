@@ -120,15 +120,17 @@ def messages_of(
             if value is not None and key not in _READ[kind] | _OF_ANSWERS:
                 ignored[f"input[].{key}"] = None
             for part in value if isinstance(value, list) else ():
-                for of_part in part.keys() - _READ_OF_PARTS if isinstance(part, dict) else ():
-                    ignored[f"input[].{key}[].{of_part}"] = None
+                unread = part.keys() - _READ_OF_PARTS if isinstance(part, dict) else ()
+                ignored |= dict.fromkeys(f"input[].{key}[].{each}" for each in sorted(unread))
+    if not turns.messages:
+        raise _wrong("input has no text: give a message beside the reasoning")
     return turns.messages, tuple(ignored)[:_MAX_NAMED]
 
 
 def _kind(item: object, where: str) -> str:
     if not isinstance(item, Mapping):
         raise _wrong(f"{where} must be an object")
-    kind = item.get("type", "message")
+    kind = "message" if item.get("type") is None else item["type"]
     if kind == "item_reference":
         raise _wrong(
             f"{where} refers to an item that a server has stored, and nothing is stored here: send "

@@ -244,7 +244,8 @@ def _tool(given: dict[str, Any], where: str) -> Tool:
             param="tools",
         )
     try:
-        tool = msgspec.convert(given, FunctionTool)
+        present = {name: value for name, value in given.items() if value is not None}
+        tool = msgspec.convert(present, FunctionTool)
         function = msgspec.convert(
             {
                 "name": tool.name,
