@@ -1,7 +1,7 @@
 """Define SamplingParams, the table of sampling parameters: each one's default, bounds and help.
 
 Their checks, the command line's options, and the bounds and texts of the server's fields follow
-from it. A new one is a field here, a line in `GenerateFields` (server/openai/request_types.py) and,
+from it. A new one is a field here, a line in `SharedFields` (server/openai/request_types.py) and,
 where it changes logits, a function in engine/sampling/logits_processors.py; one that changes the
 draw from them begins in ops/drawing.py.
 """

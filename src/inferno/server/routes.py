@@ -16,6 +16,9 @@ from inferno.server.openai import request_types, response_types
 from inferno.server.openai.chat import create_chat_completion
 from inferno.server.openai.completions import create_completion
 from inferno.server.openai.models import get_model, get_version, list_models
+from inferno.server.openai.responses.answer import ResponseEvent, ResponseObject
+from inferno.server.openai.responses.endpoint import create_response
+from inferno.server.openai.responses.request import ResponseRequest
 from inferno.server.openai.tokenize import detokenize, tokenize
 from inferno.server.page import get_page, get_page_file
 from inferno.server.route import GET, GET_OR_HEAD, POST, Route, Tag
@@ -88,6 +91,17 @@ ROUTES = (
         requests=(request_types.CompletionRequest,),
         response=response_types.Completion,
         event=response_types.Completion,
+        tag=Tag.GENERATION,
+    ),
+    Route(
+        methods=POST,
+        path="/v1/responses",
+        endpoint=create_response,
+        summary="The assistant's answer to a conversation, as OpenAI's Responses API has it.",
+        needs=Needs.ADMISSION,
+        requests=(ResponseRequest,),
+        response=ResponseObject,
+        event=ResponseEvent,
         tag=Tag.GENERATION,
     ),
     Route(

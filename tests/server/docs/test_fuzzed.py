@@ -82,6 +82,12 @@ def sensible(path: str, body: Any) -> Any:
         message["role"] = "user"
         if message.get("content") is None:  # as an assistant's may be
             message["content"] = "a"
+    if isinstance(items := fields.get("input"), list):  # of which demo's template knows two roles
+        known_items = [item for item in items if item.get("type") != "function_call_output"]
+        said = {"role": "user", "content": "a"}
+        fields["input"] = [
+            {**item, "role": "user"} if "role" in item else item for item in [*known_items, said]
+        ]
     for name in {"tokens", "prompt"} & fields.keys():
         fields[name] = known(fields[name])
     return fields

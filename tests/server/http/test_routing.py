@@ -29,7 +29,7 @@ def loading() -> ServerMiddleware:
     [
         ("GET", "/v1/nope", 404),
         ("GET", "/v1", 404),
-        ("POST", "/v1/responses", 404),
+        ("GET", "/v1/responses/resp_1", 404),
         ("POST", "/v1/embeddings", 404),
         ("POST", "/v1/v1/chat/completions", 404),
         ("POST", "/nope", 404),
@@ -37,6 +37,7 @@ def loading() -> ServerMiddleware:
         ("GET", "/v1/chat/completions", 405),
         ("POST", "/v1/models", 405),
         ("POST", "/v1/chat/completions", 503),
+        ("POST", "/v1/responses", 503),
         ("POST", "/tokenize", 503),
         ("GET", "/v1/models", 503),
         ("GET", "/v1/models/demo", 503),

@@ -16,7 +16,6 @@ from inferno.server.openai.request_types import (
     GenerateFields,
     RequestFields,
     TokenizeRequest,
-    Unsupported,
 )
 from inferno.surrogates import SURROGATE
 from inferno.text.conversation import REASONING_FIELDS
@@ -70,7 +69,7 @@ def read_body(raw: bytes, kind: type[Fields], *, is_lenient: bool) -> Body[Field
     if _ESCAPED_SURROGATE.search(raw):
         _check_surrogates(given)
     fields = {name: value for name, value in given.items() if value is not None}
-    fields = without_unsupported(fields, kind.unsupported)
+    fields = without_unsupported(fields, kind)
     known = kind.__struct_fields__
     unknown = tuple(name for name in fields if name not in known)
     if unknown and not is_lenient:
@@ -128,16 +127,18 @@ def ignored_chat_fields(fields: ChatRequest | TokenizeRequest, text: ModelText) 
     return tuple(names)
 
 
-def without_unsupported(fields: dict[str, Any], unsupported: Unsupported) -> dict[str, Any]:
+def without_unsupported(fields: dict[str, Any], kind: type[RequestFields]) -> dict[str, Any]:
     """Return the supported fields; raise ApiError for an unsupported one with an effect."""
+    unsupported = kind.unsupported
     for name in unsupported.keys() & fields.keys():
         value = fields[name]
         if not any(_is_same(value, each) for each in unsupported[name]):
             allowed = " or ".join(["null", *map(_as_json, unsupported[name])])
+            advice = f" {kind.advice[name]}" if name in kind.advice else ""
             raise ApiError(
                 400,
                 "unsupported_parameter",
-                f"'{name}' is not supported here: leave it out, or give {allowed}.",
+                f"'{name}' is not supported here: leave it out, or give {allowed}.{advice}",
                 param=name,
             )
     return {name: value for name, value in fields.items() if name not in unsupported}

@@ -148,7 +148,11 @@ class ResponseHead:
 
 async def read_call(http: HttpRequest, kind: type[Fields]) -> Call[Fields]:
     """Return the call of a request; raise ApiError where a field or the model's name is wrong."""
-    body = await read_fields(http, kind)
+    return await call_of(http, await read_fields(http, kind))
+
+
+async def call_of(http: HttpRequest, body: Body[Fields]) -> Call[Fields]:
+    """Return the call of a request whose body is read; raise ApiError for a wrong model's name."""
     service = service_of(http)
     service.check_model(body.fields.model)
     ignored = body.ignored + ignored_hints(body.fields)

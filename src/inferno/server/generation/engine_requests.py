@@ -37,7 +37,7 @@ MAX_PROMPTS = 1024
 MAX_CHOICES = 1024
 # As many token ids are handled at once: a millisecond or two of the event loop's time.
 _FEW_IDS = 1 << 13
-_FEW_BYTES = 1 << 13  # of messages, as quick to check
+FEW_BYTES = 1 << 13  # of messages, as quick to check
 _PARTS_OF_FORMATS: Mapping[str, tuple[str, ...]] = {
     "text": (),
     "json_object": ("schema", "value"),
@@ -267,7 +267,7 @@ async def encode_chat(
         )
 
     wants_text = isinstance(fields, ChatRequest) and fields.return_prompt_text
-    small = num_bytes <= _FEW_BYTES
+    small = num_bytes <= FEW_BYTES
     rendering = begin() if small else await service.on_text(num_bytes, begin)
     # Started here, not in the thread: who is cancelled there has nothing rendered afterwards.
     written = await asyncio.wrap_future(rendering.start())

@@ -34,9 +34,10 @@ _COMMENT = b": keep-alive\n\n"
 _encode = msgspec.json.Encoder().encode
 
 
-def event(data: bytes) -> bytes:
-    """Return the bytes of a server-sent event with some data."""
-    return b"data: " + data + b"\n\n"
+def event(data: bytes, name: str = "") -> bytes:
+    """Return the bytes of a server-sent event with some data, and perhaps a name."""
+    first = f"event: {name}\n".encode() if name else b""
+    return first + b"data: " + data + b"\n\n"
 
 
 def error_event(error: ApiError) -> bytes:

@@ -59,6 +59,7 @@ StopText = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Template = Annotated[str, Meta(max_length=MAX_TEMPLATE_BYTES)]
 Salt = Annotated[str, Meta(max_length=128, pattern=r"^[^@/\\\x00]*$")]
 ToolName = Annotated[str, Meta(pattern=TOOL_NAME)]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 RequestId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}$(?!\n)")]
 
 _PART_SCHEMA = {
@@ -251,24 +252,18 @@ class RequestFields(Struct, kw_only=True):
     """The fields of a request's body.
 
     unsupported     the other fields that clients know, and the values of them that change nothing.
+    advice          what to do instead of giving one of them, where there is something to do.
     """
 
     unsupported: ClassVar[Unsupported] = NO_FIELDS
+    advice: ClassVar[Mapping[str, str]] = {}
 
 
-class GenerateFields(RequestFields, kw_only=True):
-    """The fields that chats and completions share."""
+class SharedFields(RequestFields, kw_only=True):
+    """The fields that every route has that generates text."""
 
     model: Annotated[Name | None, Meta(description="The served model where absent.")] = None
-    n: Annotated[int, bounds("n"), described("n")] = 1
     stream: Annotated[bool, Meta(description="Answer with server-sent events.")] = False
-    stream_options: Annotated[
-        StreamOptions | None,
-        Meta(description="Only with stream: include_usage, continuous_usage_stats."),
-    ] = None
-    stream_interval: Annotated[
-        Positive, Meta(description="Tokens per event of a stream, at least.")
-    ] = 1
     temperature: Annotated[
         Annotated[float, bounds("temperature")] | None,
         described("temperature", "As for every sampling field: the model's own default."),
@@ -313,13 +308,6 @@ class GenerateFields(RequestFields, kw_only=True):
     thinking_token_budget: Annotated[
         Annotated[int, bounds("thinking_token_budget")] | None, described("thinking_token_budget")
     ] = None
-    response_format: Annotated[
-        ResponseFormat | None,
-        Meta(
-            description="text, json_object, json_schema with a schema that the answer keeps to, or "
-            "structural_tag."
-        ),
-    ] = None
     structured_outputs: Annotated[
         StructuredOutputs | None,
         Meta(
@@ -328,29 +316,6 @@ class GenerateFields(RequestFields, kw_only=True):
             "disable_additional_properties, whitespace_pattern."
         ),
     ] = None
-    truncate_prompt_tokens: Annotated[
-        Annotated[int, Meta(ge=-1, le=MAX_TOKEN_ID)] | None,
-        Meta(description="Cut the prompt to so many tokens; -1 to what the context holds."),
-    ] = None
-    truncation_side: Annotated[
-        Literal["left", "right"], Meta(description="Which end of the prompt is cut off.")
-    ] = "left"
-    repetition_detection: Annotated[
-        RepetitionDetection | None, described("repetition_detection")
-    ] = None
-    logprob_token_ids: Annotated[
-        Annotated[list[TokenId], Meta(max_length=MAX_LOGPROB_IDS)] | None,
-        described("logprob_token_ids", "Needs logprobs."),
-    ] = None
-    prompt_logprobs: Annotated[
-        Logprobs | None, described("prompt_logprobs", "Not with stream.")
-    ] = None
-    return_token_ids: Annotated[bool, Meta(description="Tell token_ids and prompt_token_ids.")] = (
-        False
-    )
-    return_tokens_as_token_ids: Annotated[
-        bool, Meta(description="Tokens of logprobs are written as token_id:123.")
-    ] = False
     priority: Annotated[
         int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher runs first.")
     ] = 0
@@ -376,6 +341,49 @@ class GenerateFields(RequestFields, kw_only=True):
     ] = "auto"
     store: Annotated[
         bool, Meta(description="Hint. Nothing is stored: true is named in x-inferno-ignored.")
+    ] = False
+
+
+class GenerateFields(SharedFields, kw_only=True):
+    """The fields that chats and completions share."""
+
+    n: Annotated[int, bounds("n"), described("n")] = 1
+    stream_options: Annotated[
+        StreamOptions | None,
+        Meta(description="Only with stream: include_usage, continuous_usage_stats."),
+    ] = None
+    stream_interval: Annotated[
+        Positive, Meta(description="Tokens per event of a stream, at least.")
+    ] = 1
+    response_format: Annotated[
+        ResponseFormat | None,
+        Meta(
+            description="text, json_object, json_schema with a schema that the answer keeps to, or "
+            "structural_tag."
+        ),
+    ] = None
+    truncate_prompt_tokens: Annotated[
+        Annotated[int, Meta(ge=-1, le=MAX_TOKEN_ID)] | None,
+        Meta(description="Cut the prompt to so many tokens; -1 to what the context holds."),
+    ] = None
+    truncation_side: Annotated[
+        Literal["left", "right"], Meta(description="Which end of the prompt is cut off.")
+    ] = "left"
+    repetition_detection: Annotated[
+        RepetitionDetection | None, described("repetition_detection")
+    ] = None
+    logprob_token_ids: Annotated[
+        Annotated[list[TokenId], Meta(max_length=MAX_LOGPROB_IDS)] | None,
+        described("logprob_token_ids", "Needs logprobs."),
+    ] = None
+    prompt_logprobs: Annotated[
+        Logprobs | None, described("prompt_logprobs", "Not with stream.")
+    ] = None
+    return_token_ids: Annotated[bool, Meta(description="Tell token_ids and prompt_token_ids.")] = (
+        False
+    )
+    return_tokens_as_token_ids: Annotated[
+        bool, Meta(description="Tokens of logprobs are written as token_id:123.")
     ] = False
     verbosity: Annotated[
         Name | None, Meta(description="Hint. Named in x-inferno-ignored, but for medium.")
@@ -434,7 +442,7 @@ class ChatRequest(GenerateFields, kw_only=True):
         bool, Meta(description="With false, an answer ends where a second call would begin.")
     ] = True
     reasoning_effort: Annotated[
-        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
+        ReasoningEffort | None,
         Meta(description="For the chat template; ignored by name where it doesn't take it."),
     ] = None
     add_special_tokens: Annotated[

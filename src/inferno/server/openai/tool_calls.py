@@ -22,7 +22,7 @@ _MISTRALS = (ToolDialect.MISTRAL_LIST, ToolDialect.MISTRAL_ARGS)
 _LONG_BYTES = 12
 
 
-def _new_id(tool_use: ToolUse | None) -> str:
+def new_id(tool_use: ToolUse | None) -> str:
     """Return an id that no other call has, in the form that the model's chat template takes."""
     if tool_use is not None and tool_use.dialect in _MISTRALS:
         return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(_SHORT))
@@ -35,7 +35,7 @@ def whole_calls(done: Completion, tool_use: ToolUse | None) -> list[ToolCall]:
     tool_use    how the model was to call its tools.
     """
     return [
-        ToolCall(call.id or _new_id(tool_use), FunctionCall(call.name, call.arguments))
+        ToolCall(call.id or new_id(tool_use), FunctionCall(call.name, call.arguments))
         for call in done.tool_calls
     ]
 
@@ -68,6 +68,6 @@ class ToolCallDeltas:
         return ToolCallDelta(
             call.index,
             FunctionDelta(arguments, call.name),
-            id=call.id or _new_id(self._tool_use),
+            id=call.id or new_id(self._tool_use),
             type="function",
         )

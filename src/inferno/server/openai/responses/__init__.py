@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: its requests become chats, and their chunks its items and events."""
