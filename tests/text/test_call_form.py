@@ -187,6 +187,23 @@ def test_arguments_that_are_no_object_are_refused_where_one_is_needed(
         assert "{" in ours(renderer, name, [USER, said(None, call("{")), RESULT], tools=TOOLS)
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_arguments_that_are_nested_too_deeply_are_no_object(
+    renderer: TemplateRenderer, opening: str
+) -> None:
+    def arguments(depth: int) -> str:
+        closing = "]" if opening == "[" else "}"
+        return '{"x":' + opening * (depth - 1) + "1" + closing * (depth - 1) + "}"
+
+    for depth in (65, 400, 800, 5000):
+        turn = [USER, said(None, call(arguments(depth))), RESULT]
+        assert "x" in ours(renderer, "qwen3", turn, tools=TOOLS)
+        with pytest.raises(InvalidRequest, match="nested"):
+            ours(renderer, "qwen3-coder", turn, tools=TOOLS)
+    turn = [USER, said(None, call(arguments(64))), RESULT]
+    assert "x" in ours(renderer, "qwen3-coder", turn, tools=TOOLS)
+
+
 def test_no_arguments_are_an_empty_object(renderer: TemplateRenderer) -> None:
     text = ours(renderer, "llama", [USER, said(None, call("")), RESULT], tools=TOOLS)
     assert '{"name": "get_weather", "parameters": {}}' in text

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,7 @@ _SHORT_ID_LENGTH = 9
 _WANTS_SHORT_IDS = re.compile(rf"length\s*!=\s*{_SHORT_ID_LENGTH}\b")
 _SHORT_ID = re.compile(rf"[A-Za-z0-9]{{{_SHORT_ID_LENGTH}}}")
 _LETTERS = string.ascii_letters + string.digits
+MAX_DEPTH = 64  # of JSON in a conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class CallForm:
     def _arguments(self, given: object, where: str) -> object:
         if isinstance(given, str) and self.wants_object:
             try:
-                return parse_object(given.encode()) if given.strip() else {}
+                return _parsed(given) if given.strip() else {}
             except (Malformed, UnicodeEncodeError) as problem:
                 if not self.needs_object:
                     return given
@@ -82,6 +84,23 @@ class CallForm:
             digest = hashlib.sha256(given.encode("utf-8", "replace")).digest()
             letters = (_LETTERS[byte % len(_LETTERS)] for byte in digest[:_SHORT_ID_LENGTH])
             holder[key] = "".join(letters)
+
+
+def _parsed(arguments: str) -> dict[str, Any]:
+    """Return the object that a text of arguments is; raise Malformed where it is none."""
+    parsed = parse_object(arguments.encode())
+    level: list[object] = [parsed]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item for each in level for item in _items(each)]
+        if not level:
+            return parsed
+    raise Malformed(f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 @lru_cache(maxsize=8)  # of the model, and of requests that bring their own

@@ -9,11 +9,10 @@ from typing import Any
 
 from inferno.errors import InvalidRequest
 from inferno.surrogates import check_whole
-from inferno.text.call_form import CallForm
+from inferno.text.call_form import MAX_DEPTH, CallForm
 from inferno.text.special_token_escape import SpecialTokenEscaper
 from inferno.text.special_tokens import NAMES
 
-MAX_DEPTH = 64
 MAX_KWARGS = 64
 MAX_INTEGER_BITS = 1024
 _PART = '{"type": "text", "text": ...}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -254,6 +255,19 @@ def test_items_become_the_messages_of_a_chat() -> None:
     assert ignored == ("input[].odd",)
 
 
+def test_reasoning_in_many_items_takes_time_by_its_length() -> None:
+    def seconds(count: int) -> float:
+        item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a" * 1000}]}
+        began = time.process_time()
+        [message], _ = messages_of([item] * count, None)
+        took = time.process_time() - began
+        assert message["reasoning"] == "a" * 1000 * count
+        return took
+
+    few = min(seconds(400) for _ in range(3))
+    assert seconds(4000) < 40 * few
+
+
 def test_a_call_and_its_result_come_back_to_the_model(gpt: tuple[Host, Speaker]) -> None:
     host, speaker = gpt
     speaker.say(THOUGHT + CALL, FINAL)
@@ -341,6 +355,11 @@ def test_answers_keep_to_a_schema(demo: Host) -> None:
         ),
         ({"input": "word " * 3000}, "input", "too long"),
         ({"max_output_tokens": 0}, "max_output_tokens", ">= 1"),
+        (
+            {"max_output_tokens": 2, "min_tokens": 5},
+            "min_tokens",
+            "min_tokens must be at most max_output_tokens (2)",
+        ),
         ({"include": ["file_search_call.results"]}, "include", "message.output_text.logprobs"),
     ],
 )
@@ -387,6 +406,14 @@ def test_hints_are_taken_and_named(demo: Host) -> None:
     ).headers  # fmt: skip
 
 
+def test_a_lenient_server_names_unknown_fields_as_they_were_given() -> None:
+    with hosting(lambda: ScriptedClient(Script(vocab_size=2048)), lenient=True) as host:
+        fields = {"input": "Hello", "messages": [], "n": 2, "logprobs": True}
+        answer = host.http.post("/v1/responses", json=fields)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-inferno-ignored"] == "messages, n, logprobs"
+
+
 def test_an_engine_that_dies_ends_a_stream_with_a_failed_response() -> None:
     words = tuple(range(300, 340))
     answers = (Answer(token_ids=words, delay=0.005, dies_after=20), Answer(token_ids=words))
@@ -404,6 +431,21 @@ def test_an_engine_that_dies_ends_a_stream_with_a_failed_response() -> None:
     assert response.output_text == "".join(
         each["delta"] for each in events if each["type"] == "response.output_text.delta"
     )
+
+
+@pytest.mark.parametrize("fault", [{"dies_after": 0}, {"error_after": 0}])
+def test_a_stream_that_fails_before_its_first_token_begins_as_all_do(fault: Any) -> None:
+    answer = Answer(token_ids=(300,), first_delay=0.3, **fault)
+    script = Script(answers=(answer,), vocab_size=2048, restart_seconds=0.05)
+    with (
+        hosting(lambda: ScriptedClient(script), sse_keep_alive=0.05) as host,
+        host.openai.responses.stream(model="demo", input="Hello") as stream,
+    ):
+        events = list(stream)
+    kinds = ["response.created", "response.in_progress", "response.failed"]
+    assert [each.type for each in events] == kinds
+    assert [each.sequence_number for each in events] == [0, 1, 2]
+    assert [each.response.status for each in events] == ["in_progress", "in_progress", "failed"]
 
 
 def test_openais_stream_helper_and_parse(demo: Host) -> None:

@@ -58,6 +58,7 @@ _WORDS = (
     (re.compile(r"messages\[\d+\]\.tool_calls\[\d+\]\.function"), "a function_call's"),
     (re.compile(r"(tools\[\d+\])\.function\b"), r"\1"),
     (re.compile(r"\bresponse_format\b"), _FORMAT),
+    (re.compile(r"\bmax_tokens\b"), "max_output_tokens"),
 )
 
 
@@ -67,7 +68,7 @@ async def create_response(http: HttpRequest) -> Response:
     fields = body.fields
     with _own_names(http):
         chat, ignored = await while_wanted(http, _chat_of(http, fields))
-        call = await call_of(http, Body(chat, body.ignored + ignored))
+        call = await call_of(http, Body(chat, ignored))
         args = template_args(call.service.text, chat.reasoning_effort)
         ignored = call.ignored + ignored_by_template(chat, call.service.text, args)
         making = chat_requests(call.service, chat, args, call.origin, call.num_bytes)
@@ -77,7 +78,7 @@ async def create_response(http: HttpRequest) -> Response:
     lease = call.admit([engine_request])
     writer = _writer(fields, call, engine_request)
     chunks = run([engine_request], lease, _NAMES)
-    own_ignored = tuple(map(_own_name, ignored))
+    own_ignored = body.ignored + tuple(map(_own_name, ignored))
     if chat.stream:
         return SseResponse(
             _events(writer, lease, chunks),

@@ -124,7 +124,7 @@ def messages_of(
                 ignored |= dict.fromkeys(f"input[].{key}[].{each}" for each in sorted(unread))
     if not turns.messages:
         raise _wrong("input has no text: give a message beside the reasoning")
-    return turns.messages, tuple(ignored)[:_MAX_NAMED]
+    return turns.whole(), tuple(ignored)[:_MAX_NAMED]
 
 
 def _kind(item: object, where: str) -> str:
@@ -163,6 +163,13 @@ class _Turns:
             case _:
                 self._add_message(item, where)
 
+    def whole(self) -> list[dict[str, Any]]:
+        """Return the messages once all items are added, each with its reasoning as one text."""
+        for message in self.messages:
+            if "reasoning" in message:
+                message["reasoning"] = "".join(message["reasoning"])
+        return self.messages
+
     def _add_message(self, item: Mapping[str, Any], where: str) -> None:
         role = item.get("role")
         if role not in _ROLES:
@@ -182,8 +189,7 @@ class _Turns:
         if self._turn is not None and self._turn.keys() & {"content", "tool_calls"}:
             self._turn = None
         if text:
-            turn = self._open()
-            turn["reasoning"] = turn.get("reasoning", "") + text
+            self._open().setdefault("reasoning", []).append(text)
 
     def _open(self) -> dict[str, Any]:
         if self._turn is None:

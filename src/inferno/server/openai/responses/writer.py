@@ -113,10 +113,7 @@ class ResponseWriter:
 
     def feed(self, chunk: Chunk) -> list[ResponseEvent]:
         """Take the next chunk; return the events that tell of it."""
-        events: list[ResponseEvent] = []
-        if not self._num_events:
-            events.append(self._event("response.created", response=self.response))
-            events.append(self._event("response.in_progress", response=self.response))
+        events = self._start()
         if self._logprobs_of is not None:
             self._waiting += self._logprobs_of(chunk.logprobs)
         for piece in chunk.pieces:
@@ -127,7 +124,8 @@ class ResponseWriter:
         return events
 
     def failed(self, error: ApiError) -> bytes:
-        """Return the event that ends a stream for an error."""
+        """Return the event that ends a stream for an error, after those that begin it."""
+        events = self._start()
         if self._open is not None:
             self._items.append(self._open.item("incomplete"))
             self._open = None
@@ -142,7 +140,14 @@ class ResponseWriter:
                 param=error.param,
             ),
         )
-        return encoded([self._event("response.failed", response=self.response)])
+        return encoded([*events, self._event("response.failed", response=self.response)])
+
+    def _start(self) -> list[ResponseEvent]:
+        """Return the events that begin a stream, where it has none yet."""
+        if self._num_events:
+            return []
+        kinds = ("response.created", "response.in_progress")
+        return [self._event(kind, response=self.response) for kind in kinds]
 
     def _add(self, piece: Piece) -> list[ResponseEvent]:
         if piece.part is not Part.CONTENT:
