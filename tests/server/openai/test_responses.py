@@ -445,7 +445,8 @@ def test_a_stream_that_fails_before_its_first_token_begins_as_all_do(fault: Any)
     kinds = ["response.created", "response.in_progress", "response.failed"]
     assert [each.type for each in events] == kinds
     assert [each.sequence_number for each in events] == [0, 1, 2]
-    assert [each.response.status for each in events] == ["in_progress", "in_progress", "failed"]
+    states: list[Any] = [each.to_dict()["response"] for each in events]
+    assert [state["status"] for state in states] == ["in_progress", "in_progress", "failed"]
 
 
 def test_openais_stream_helper_and_parse(demo: Host) -> None:
