@@ -202,7 +202,7 @@ inline void add_weighed(const std::uint16_t* weights, const std::uint16_t* value
 class AttendedTile {
    public:
     AttendedTile(const Job& job, Index start, const Source& keys, const Source& values,
-               const Workspace<BF16>& w)
+                 const Workspace<BF16>& w)
         : job_(job),
           start_(start),
           values_(values),

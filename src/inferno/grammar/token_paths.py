@@ -108,7 +108,7 @@ class TokenPaths:
         self._forced: dict[State, int | None] = {}
         self._ways: dict[State, _Way] = {}
         self._enough: dict[State, int] = {}  # tokens that are, though fewer may be as well
-        self._in_vain: set[State] = set()  # from which a way was looked for long enough
+        self._in_vain: dict[State, int] = {}  # the same where others looked for a way in vain
         self._short: dict[State, list[tuple[int, State]]] = {}
         self._known_steps: dict[State, list[tuple[int, State]]] = {}
         self._work_left = _ALL_LATER_WORK
@@ -207,8 +207,7 @@ class TokenPaths:
 
         Neither is looked for again from that state.
         """
-        self._enough[state] = num_tokens
-        self._in_vain.add(state)
+        self._in_vain[state] = num_tokens
 
     def fits(self, state: State, num_tokens: int) -> bool:
         """Return whether so many tokens are enough for a text to end, as far as is known."""
@@ -223,9 +222,9 @@ class TokenPaths:
         They say a shortest text byte by byte, but for forced tokens, of which the first are counted
         until no more than `wanted` are needed.
         """
-        least = min(state.distance, self._enough.get(state, NEVER))
         if state in self._in_vain:
-            return least
+            return min(state.distance, self._in_vain[state])
+        least = min(state.distance, self._enough.get(state, NEVER))
         passed: list[State] = []
         place: State | None = state
         try:

@@ -18,19 +18,11 @@ from inferno.server.openai.responses.items import messages_of
 from inferno.text.model_text import ModelText
 from tests.data import data_path
 from tests.server.hosting import Host, hosting
+from tests.server.openai import calling
 from tests.server.openai.calling import Speaker, harmony_call, speaking
 
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "name": "get_weather",
-    "description": "The weather of a place.",
-    "parameters": {
-        "type": "object",
-        "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
-        "required": ["place"],
-    },
-}
-TIME: dict[str, Any] = {"type": "function", "name": "get_time"}
+WEATHER: dict[str, Any] = {"type": "function", **calling.WEATHER["function"]}
+TIME: dict[str, Any] = {"type": "function", **calling.TIME["function"]}
 ROME = '{"place": "Rome", "days": 3}'
 THOUGHT = "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant"
 SAID = "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant"

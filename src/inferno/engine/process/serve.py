@@ -73,7 +73,8 @@ _TIDY_SECONDS = 0.25  # of idleness, before what steps have left is seen to
 BUSY_STATS_SECONDS = 0.5  # each time costs the parent as much as some tokens
 _KERNEL_SECONDS = 5.0  # between log lines of kernels that are made ready
 _PROGRESS_SECONDS = 0.1
-# Full collections of garbage: after so many times 7,000 new objects, and when idle.
+# A full collection of garbage comes after so many times 7,000 new objects: between steps a choice,
+# when idle as many as Python itself takes.
 _FULL_COLLECTIONS, _FEW_COLLECTIONS = 100, 10
 _RECEIVE_BYTES = 1 << 16
 # The most bytes of an entry of prompt log-probabilities, and of each of its likeliest tokens.

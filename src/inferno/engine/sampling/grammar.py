@@ -172,16 +172,14 @@ class GrammarCompiler:
             return None, None
         if is_found and paths.num_to_end(state) >= NEVER:
             raise refusal("allowed_token_ids and bad_words leave no way to its end")
-        way = paths.tokens_to_end(state) if is_found else []
-        enough = NEVER if is_found else paths.enough(state)
-        paths, state = grammar.new_paths(begun, never)
-        assert paths is not None, "they were made before"
-        assert state is not None, "it was come to before"
+        own, start = grammar.new_paths(begun, never)
+        assert own is not None, "they were made before"
+        assert start is not None, "it was come to before"
         if is_found:
-            paths.learn_way(state, way)
+            own.learn_way(start, paths.tokens_to_end(state))
         else:
-            paths.learn_enough(state, enough)
-        return paths, state
+            own.learn_enough(start, paths.enough(state))
+        return own, start
 
     def _is_tight(self, grammar: _Compiled, request: Request) -> bool:
         """Return whether the shortest answer might not fit, as far as is known without a search.
