@@ -58,8 +58,9 @@ ALLOWED_NARROW: dict[str, str] = {
     r"decode_attention_kernel \w+ \w+ (16|32|64) ": (
         "of such short keys, what finds and scales them is nearly as many bytes as they are"
     ),
-    r"split_linear_(int4|mxfp4)_.*_gated_.*8": (
-        "all of the weight comes 128 bits at a time; rows, half of the bytes, 64, from the L2 cache"
+    r"split_linear_(int8|int4|fp8|mxfp4)_.*_8$": (
+        "all of the weight comes 128 bits at a time; rows, half of the bytes or more, 64, from the "
+        "L2 cache"
     ),
 }
 
