@@ -79,12 +79,16 @@ build/triton-%:
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
+# pip compiles the Python files that it installs, but not those of an editable package: a start takes
+# half a second longer wherever the environment forbids Python to keep what it compiles.
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python -m compileall -q src/inferno
 	touch $@
 
 $(VENV)/.dev-installed: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m compileall -q src/inferno
 	touch $@ $(VENV)/.installed
 
 clean:

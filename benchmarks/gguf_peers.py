@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import resource
 import subprocess
 import sys
@@ -112,12 +113,14 @@ def measure(model: str, folder: Path, name: str, arguments: argparse.Namespace) 
 def measure_start(model: str, threads: int, rounds: int) -> None:
     """Print the times of a model's start, once its files are in memory and its weights packed."""
     waited, used = [], []
+    # An installed package's modules are compiled, and so are ours from the first start on.
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}
     for number in range(rounds + 1):
         time.sleep(PAUSE)
         before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         how = ["--prompt", "hi", "--max-tokens", "1", "--threads", str(threads)]
         command = [sys.executable, "-m", "inferno", "generate", "--model", model, *how]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None
             is_there = process.stdout.read(1)
             taken = time.perf_counter() - begun
