@@ -7,7 +7,8 @@ FOLDER has config.json and tokenizer.json of a model, such as Qwen3-0.6B; weight
 The engine is in a process of its own, as behind a server. Measured are
 
 - the gaps between the tokens of plain streams: alone, while the first shape of all has the
-  tokenizer read, and beside hostile shapes (tests/engine/sampling/hostile_shapes.py),
+  tokenizer read, beside requests without a shape that come one after the other, and beside hostile
+  shapes (tests/engine/sampling/hostile_shapes.py) that do,
 - how long each of those takes until it is refused or begins,
 - the time to the first token of one request: without a shape, with a schema of 2 KB that is new,
   and with one that is known,
@@ -191,6 +192,14 @@ async def measure(arguments: argparse.Namespace) -> None:
     beside = [await first_token(client, schema_of_2_kb(i)) for i in range(9)]
     print(f"new schemas of 2 KB beside them: first token {statistics.median(beside) * 1e3:.0f} ms")
     streams.take()
+    others = iter(range(arguments.hostile))
+
+    async def ask_plainly() -> None:
+        for _ in others:
+            await first_token(client, None)
+
+    await asyncio.gather(*(ask_plainly() for _ in range(arguments.at_once)))
+    print(f"beside {arguments.hostile} requests without a shape: gaps {streams.take()}", flush=True)
     ends: list[tuple[float, str]] = []
     slowest: list[tuple[float, int, str]] = []
     before = client.stats().rss_bytes
