@@ -49,6 +49,27 @@ inline const char* prefetch_panels(const Tile& tile, const char* next, int point
     return next;
 }
 
+// How far ahead scales that eight scale groups have together are prefetched, in eights. They are a
+// few lines now and then, for which the processor's own prefetching comes late. Measured on a Xeon:
+// products of 8 rows take 2 to 5 % less, of one row 1 to 2.
+constexpr Index kEightsAhead = 4;
+
+// Bring scales of each panel into the L2 cache, at the first of eight scale groups.
+template <class Format, int P>
+inline void prefetch_scales(const Tile& tile, Index group) {
+    if constexpr (Scales<Format>::kAreEights) {
+        if (group % 8 != 0) return;
+        constexpr Index kBytes = Scales<Format>::bytes_of(8);
+        const char* ahead = tile.scales + (group / 8 + kEightsAhead) * kBytes;
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            for (Index line = 0; line < kBytes; line += kVector) {
+                __builtin_prefetch(ahead + p * tile.scales_stride + line, 0, 2);
+            }
+        }
+    }
+}
+
 template <int R, int P>
 inline void store_sums(const Tile& tile, const F (&sums)[R][P]) {
     const auto store_by = [&](auto&& store_one) {
@@ -156,7 +177,10 @@ template <class Format, int R, int P>
     const char* next = tile.prefetch;
     Scales<Format> scales[P];
     for (Index g = 0; g < tile.count; ++g) {
-        if (next) next = prefetch_panels<P>(tile, next, Codes<Format>::kBytes / kVector);
+        if (next) {
+            next = prefetch_panels<P>(tile, next, Codes<Format>::kBytes / kVector);
+            prefetch_scales<Format, P>(tile, g);
+        }
         I dots[R][P];
         F scale[P];
         const auto place = [&](int p) { return tile.scales + p * tile.scales_stride; };
