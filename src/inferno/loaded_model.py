@@ -240,7 +240,7 @@ class LoadedModel:
         """Return the tools of a chat, and leave in `options` what its template is to be told."""
         choice = options.pop("tool_choice", None)
         is_parallel = options.pop("parallel_tool_calls", True)
-        tools = read_tools(options.get("tools") or None, choice, is_parallel=is_parallel)
+        tools = read_tools(options.get("tools"), choice, is_parallel=is_parallel)
         if tools is None or not tools.are_shown:
             options["tools"] = None
             return None

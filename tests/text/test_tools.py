@@ -310,7 +310,6 @@ def test_calls_within_a_document_are_its_text(dialect: ToolDialect, step: int, m
     ("tools", "said"),
     [
         ({}, "tools must be a list of 1 to 128 tools"),
-        ([], "a list of 1 to 128"),
         ([WEATHER] * (MAX_TOOLS + 1), "a list of 1 to 128"),
         (["f"], "tools[0] must be an object with a name"),
         ([{"type": "function", "function": {}}], "tools[0].function must be an object with a name"),
@@ -357,6 +356,14 @@ def test_a_choice_needs_tools() -> None:
     assert read_tools(None, "none") is None
     with pytest.raises(InvalidRequest, match="tool_choice needs tools"):
         read_tools(None, "auto")
+
+
+@pytest.mark.parametrize("none", [[], ()])
+def test_an_empty_list_is_no_tools(none: object) -> None:
+    assert [read_tools(none, choice) for choice in (None, "none", "auto")] == [None] * 3
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        with pytest.raises(InvalidRequest, match="tool_choice needs tools"):
+            read_tools(none, choice)
 
 
 def shown(tools: Sequence[Mapping[str, Any]], **more: Any) -> Any:

@@ -42,6 +42,7 @@ class Route:
     requests    the types that a body may have, with the fields that are unsupported.
     response    the type of the answer; None: any, or no JSON.
     event       the type of an event, where the answer can be a stream.
+    tells_done  whether the last event of such a stream is [DONE].
     errors      the statuses of the route's errors; None: all that there are.
     tag         the route's place in the OpenAPI document; None keeps it out.
     is_page     whether a browser opens the route, and so can send a key as a password only.
@@ -57,6 +58,7 @@ class Route:
     requests: tuple[type[RequestFields], ...] = ()
     response: type[msgspec.Struct] | None = None
     event: type[msgspec.Struct] | None = None
+    tells_done: bool = True
     media_type: str = JSON
     errors: tuple[int, ...] | None = None
     tag: Tag | None = None

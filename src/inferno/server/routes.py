@@ -102,6 +102,7 @@ ROUTES = (
         requests=(ResponseRequest,),
         response=ResponseObject,
         event=ResponseEvent,
+        tells_done=False,
         tag=Tag.GENERATION,
     ),
     Route(

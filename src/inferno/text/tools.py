@@ -127,16 +127,17 @@ def read_tools(
 ) -> Tools | None:
     """Return the tools that a request gives in JSON, as OpenAI's API takes them; None without.
 
-    tools   a list of `{"type": "function", "function": {...}}`, or of the inner objects alone.
+    tools   a list of `{"type": "function", "function": {...}}`, or of the inner objects alone. An
+            empty one is none: some programs without tools send it, and `auto` with it.
     choice  `none`, `auto`, `required`, `{"type": "function", "function": {"name": ...}}`, or None.
 
     Raises InvalidRequest, which names the value at fault.
     """
-    if tools is None:
-        if choice not in (None, "none"):
+    if tools is None or (isinstance(tools, list | tuple) and not tools):
+        if choice not in (None, "none") and (tools is None or choice != "auto"):
             raise InvalidRequest("tool_choice needs tools", param="tool_choice")
         return None
-    if not isinstance(tools, list | tuple) or not 0 < len(tools) <= MAX_TOOLS:
+    if not isinstance(tools, list | tuple) or len(tools) > MAX_TOOLS:
         raise _refuse("tools", tools, f"a list of 1 to {MAX_TOOLS} tools such as {_TOOL}")
     if not isinstance(is_parallel, bool | None):
         raise _refuse("parallel_tool_calls", is_parallel, "true or false")

@@ -199,7 +199,7 @@ def test_on_a_pipe_missing_results_are_named(parrot: Path, tools_file: Path) -> 
         ("{", "it is not valid JSON"),
         ('{"functions": []}', 'a list of tools, or {"tools": [...]}, not an object of functions'),
         ("3", "not 3"),
-        ('{"tools": []}', "a list of 1 to 128 tools"),
+        ('{"tools": []}', "its list of tools is empty"),
         ('[{"name": "a b"}]', "tools[0].name must be 1 to 64 letters"),
         (None, "is missing"),
     ],

@@ -30,6 +30,27 @@ def test_every_route_is_described(demo: Host) -> None:
     assert references <= {f"#/components/schemas/{name}" for name in schemas}
 
 
+def test_only_streams_that_end_with_done_say_so(demo: Host) -> None:
+    paths = demo.http.get("/openapi.json").json()["paths"]
+    ends = {}
+    for path, asked in {
+        "/v1/completions": {"prompt": "a", "max_tokens": 3},
+        "/v1/chat/completions": {
+            "messages": [{"role": "user", "content": "a"}],
+            "max_tokens": 3,
+        },
+        "/v1/responses": {"input": "a", "max_output_tokens": 3},
+    }.items():
+        text = demo.http.post(path, json={**asked, "stream": True}).text
+        content = paths[path]["post"]["responses"]["200"]["content"]["text/event-stream"]
+        ends[path] = text.endswith("data: [DONE]\n\n"), "[DONE]" in str(content)
+    assert ends == {
+        "/v1/completions": (True, True),
+        "/v1/chat/completions": (True, True),
+        "/v1/responses": (False, False),
+    }
+
+
 def test_answers_are_as_described(demo: Host) -> None:
     fields: dict[str, Any] = {"max_tokens": 3, "logprobs": 1, "prompt": "a"}
     whole = demo.complete(**fields).content

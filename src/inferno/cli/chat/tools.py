@@ -37,9 +37,10 @@ def read_tools_file(path: Path) -> Tools:
                 f'it must be a list of tools, or {{"tools": [...]}}, not {held[:80]}'
             )
         tools = read_tools(given)
+        if tools is None:
+            raise InvalidRequest("its list of tools is empty")
     except (Malformed, InvalidRequest) as problem:
         raise InvalidRequest(f"{path}: {problem}", param="tools") from None
-    assert tools is not None, "a list has tools, or is refused"
     return tools
 
 

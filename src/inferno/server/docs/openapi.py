@@ -88,7 +88,9 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     answer = {"type": kind} if route.response is None else schemas[route.response]
     content = {route.media_type: {"schema": answer}}
     if route.event is not None:
-        content["text/event-stream"] = {"schema": _events(schemas[route.event])}
+        content["text/event-stream"] = {
+            "schema": _events(schemas[route.event], tells_done=route.tells_done)
+        }
     operation: dict[str, Any] = {
         "operationId": route.name,
         "tags": [route.tag],
@@ -110,10 +112,11 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
     return operation
 
 
-def _events(schema: dict[str, Any]) -> dict[str, Any]:
+def _events(schema: dict[str, Any], *, tells_done: bool) -> dict[str, Any]:
     """Return the schema of a stream's events: each has JSON of this schema as data, or [DONE]."""
-    json = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
-    data = {"anyOf": [json, {"const": "[DONE]"}]}
+    data: dict[str, Any] = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+    if tells_done:
+        data = {"anyOf": [data, {"const": "[DONE]"}]}
     return {"type": "object", "properties": {"data": data}, "required": ["data"]}
 
 

@@ -287,8 +287,7 @@ def tools_of(fields: ChatRequest | TokenizeRequest) -> Tools | None:
     """Return the tools of a request; InvalidRequest where tools or tool_choice make no sense."""
     choice = fields.tool_choice if isinstance(fields, ChatRequest) else None
     if not fields.tools:
-        # Some programs without tools send an empty list of them, and `auto` with it.
-        return read_tools(None, None if fields.tools == [] and choice == "auto" else choice)
+        return read_tools(fields.tools, choice)
     if any(tool.function.defer_loading for tool in fields.tools):
         raise InvalidRequest(
             "defer_loading is not supported: leave it out, and the function is shown at once",
