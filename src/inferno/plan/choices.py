@@ -51,7 +51,8 @@ def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16:
     """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
     if asked != "auto":
         return asked
-    if not is_quantized:
+    # Kernels of GPUs read 16 bits only of the type that they compute in.
+    if not is_quantized or dtype == "float16":
         return dtype
     return "bfloat16" if has_bfloat16 else "float16"
 

@@ -47,6 +47,19 @@ def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
     assert device.choose_kv_dtype(named, torch.float32, CPU) is torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("quantize", ["none", "int8", "fp8"])
+def test_a_gpu_keeps_keys_in_what_its_kernels_take(dtype: torch.dtype, quantize: str) -> None:
+    """Float16 models, quantized, had keys in bfloat16, which PyTorch's attention took."""
+    paged_attention = pytest.importorskip("inferno.ops.cuda.paged_attention")
+    options = EngineOptions(model=Path("model"), quantize=quantize)
+    kept = device.choose_kv_dtype(options, dtype, torch.device("cuda"))
+    assert kept in paged_attention.CACHED[dtype]
+    assert kept is (
+        torch.bfloat16 if (dtype, quantize != "none") == (torch.float32, True) else dtype
+    )
+
+
 @pytest.mark.skipif(why_not() is not None, reason="no compiled kernels here")
 def test_keys_in_int8_are_refused_beside_activations_that_no_kernel_takes() -> None:
     options = EngineOptions(model=Path("model"), kv_dtype="int8")

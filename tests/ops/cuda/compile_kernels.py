@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import importlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -44,9 +45,34 @@ TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
 # one more block fits a multiprocessor.
 ALLOWED_STACK: dict[str, tuple[int, str]] = {
     "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),
+    r"add_rms_norm fp32 odd width 16384": (32, "512 threads have 128 registers each, on SM89"),
     r"(add_)?rms_norm .* odd width 16384": (8, "512 threads have 128 registers each"),
     r"(prefill|decode)_attention_kernel \w+ \w+ (16|32) ": (32, "stops at 128 or 168 registers"),
+    r"prefill_attention_kernel float32 (int8|float8_e4m3fn) (64|80|96|128) ": (
+        24,
+        "stops at 128 or 168 registers, on SM80 and SM89; read once, after the loop over keys",
+    ),
+    r"prefill_attention_kernel float16 (int8|float8_e4m3fn) 256 64$": (
+        8,
+        "stops at 128 registers, on SM100; read once, after the loop over keys",
+    ),
+    r"decode_attention_kernel float32 \w+ (64|80|96|128) ": (
+        24,
+        "stops at 96, 128 or 168 registers, on SM80 and SM89; not read in the loop over keys",
+    ),
+    r"decode_attention_kernel float16 int8 256 32$": (
+        16,
+        "255 registers, for more than 16 heads a group, on SM100; not read in the loop over keys",
+    ),
     r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
+    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_(bias_)?64$": (
+        16,
+        "stops at 72 registers, on SM80; at most one word for each chunk is read in the loop",
+    ),
+    r"split_linear_int4_bf16_bf16_16$": (
+        8,
+        "stops at 80 registers, on SM80; read once, after the loop",
+    ),
     r"split_linear_int4_bf16_bf16_gated_.*16": (16, "stops at 128 registers, on SM86 and SM89"),
     r"experts (gate_up|down) \w+ \w+ (64|128) rows \w+ sorted": (
         8,
@@ -63,6 +89,22 @@ ALLOWED_NARROW: dict[str, str] = {
         "L2 cache"
     ),
 }
+# How many warps may make the same products of a kernel, and why.
+ALLOWED_REPEATS: dict[str, tuple[int, str]] = {
+    r"(prefill|decode)_attention_kernel \w+ \w+ 16 ": (
+        4,
+        "a tile of 16 or 32 rows of such short heads is two products or four",
+    ),
+    r"decode_attention_kernel \w+ (int8|float8_e4m3fn) (32|64|80|96|128) 32$": (
+        2,
+        "of more than 16 heads a group; parts of 64 values would not repeat, but float16's narrow "
+        "loads would be more",
+    ),
+    r"prefill_attention_kernel \w+ (int8|float8_e4m3fn) 256 64$": (
+        2,
+        "on SM90, scores of all parts but the first; higher tiles spill registers",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +115,7 @@ class Compiled:
     shared_bytes      of a block of threads.
     tensor_cores      those of TENSOR_CORES that occur.
     wide_share        of the bytes that its text loads, those that come at least 128 bits at a time.
+    repeats           the most warps that make one and the same product of matrices.
     problems          what should not be so.
     """
 
@@ -86,6 +129,7 @@ class Compiled:
     shared_bytes: int = 0
     tensor_cores: tuple[str, ...] = ()
     wide_share: float = 0.0
+    repeats: int = 1
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
 
@@ -98,8 +142,8 @@ def compile_variant(variant: Variant) -> Compiled:
         "kernel": variant.kernel.__name__,
         "capability": variant.chip.capability,
     }
-    if kept.exists():
-        found = json.loads(kept.read_text())
+    found = json.loads(kept.read_text()) if kept.exists() else {}
+    if "repeats" in found:
         found["tensor_cores"] = tuple(found["tensor_cores"])
     else:
         begin = time.perf_counter()
@@ -138,6 +182,7 @@ def _measure(binary: Any) -> dict[str, Any]:
         "shared_bytes": binary.metadata.shared,
         "tensor_cores": tuple(name for name in TENSOR_CORES if name in ptx),
         "wide_share": wide_share(ptx),
+        "repeats": repeats(binary.asm["ttgir"]),
     }
 
 
@@ -200,6 +245,34 @@ def wide_share(ptx: str) -> float:
     return sum(size for size in sizes if size >= 16) / sum(sizes) if sizes else 1.0
 
 
+_LAYOUT = re.compile(
+    r"^(#mma\d*) = #ttg\.nvidia_mma<\{versionMajor = (\d).*"
+    r"warpsPerCTA = \[([\d, ]+)\].*instrShape = \[([\d, ]+)\]",
+    re.MULTILINE,
+)
+_PRODUCT = re.compile(r"\b(?:tt\.dot|ttng\.warp_group_dot)\b.*-> tensor<([\dx]+)xf32, (#mma\d*)>")
+
+
+def repeats(ttgir: str) -> int:
+    """Return the most warps that make one and the same product, by the layouts that Triton chose.
+
+    Where a tile is smaller than what its warps take at once, some of them repeat what others do. A
+    product in tensor memory is asked for by one thread.
+    """
+    layouts = {}
+    for name, version, *shapes in _LAYOUT.findall(ttgir):
+        warps, instruction = ([int(n) for n in shape.split(",")] for shape in shapes)
+        # Ampere's instruction is [..., 16, 8]; Hopper's, of one of its four warps, [16, N, K].
+        rows_columns = instruction[-2:] if version == "2" else instruction[:2]
+        ones = [1] * (len(warps) - 2)
+        layouts[name] = [n * size for n, size in zip(warps, ones + rows_columns, strict=True)]
+    most = 1
+    for shape, name in _PRODUCT.findall(ttgir):
+        sizes = zip(map(int, shape.split("x")), layouts[name], strict=True)
+        most = max(most, math.prod(max(1, taken // size) for size, taken in sizes))
+    return most
+
+
 def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
     """Yield what is wrong with a variant's machine code, in words."""
     limit, _ = _allowed(ALLOWED_STACK, variant.name, (0, ""))
@@ -212,6 +285,9 @@ def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
     wanted = [expected_tensor_cores(variant)] if variant.uses_tensor_cores else []
     if list(compiled.tensor_cores) != wanted:
         yield f"tensor cores: {list(compiled.tensor_cores)}, where {wanted} should be"
+    once, _ = _allowed(ALLOWED_REPEATS, variant.name, (1, ""))
+    if compiled.repeats > once:
+        yield f"{compiled.repeats} warps make the same products, where {once} may"
     is_narrow = compiled.wide_share < 0.5 and not _allowed(ALLOWED_NARROW, variant.name, "")
     if variant.is_bound_by_memory and is_narrow:
         yield f"{compiled.wide_share:.0%} of its bytes are loaded 128 bits at a time"

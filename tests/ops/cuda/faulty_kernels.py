@@ -98,5 +98,11 @@ def variants(chip: Chip) -> Iterator[Variant]:
     )
     yield replace(dot, name="tensor cores", uses_tensor_cores=False)
     yield replace(dot, name="few rows", tile_rows=16)
+    yield replace(
+        dot,
+        name="repeated products",
+        constants={"PRECISION": "tf32", "SIZE": 16},
+        tile_rows=16,
+    )
     yield replace(copy, name="wrong", kernel=wrong_kernel, signature={"x": "*i32:16"}, constants={})
     yield replace(copy, name="missing argument", constants={"SIZE": 1024})

@@ -10,7 +10,13 @@ import pytest
 
 from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
 from inferno.ops.cuda.shipped import KERNEL_MODULES, shipped_variants
-from tests.ops.cuda.compile_kernels import Compiled, compile_in_processes, form_of, wide_share
+from tests.ops.cuda.compile_kernels import (
+    Compiled,
+    compile_in_processes,
+    form_of,
+    repeats,
+    wide_share,
+)
 from tests.ops.cuda.faulty_kernels import variants
 
 pytestmark = pytest.mark.gpu
@@ -40,6 +46,7 @@ def test_every_fault_is_found_on_every_chip(faulty: dict[tuple[int, str], Compil
         "shared": "bytes of shared memory",
         "no tensor cores": "tensor cores: []",
         "tensor cores": "where [] should be",
+        "repeated products": "2 warps make the same products",
         "wrong": "16",
         "missing argument": "stride",
     }
@@ -71,6 +78,26 @@ def test_the_share_of_wide_loads() -> None:
     assert wide_share(copies) == 1
     assert wide_share(copies + "cp.async.ca.shared.global [ %r1 ], [ %rd1 ], 0x4, %r2;") == 0.8
     assert wide_share("cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd1];") == 1
+
+
+def test_the_warps_that_repeat_a_product() -> None:
+    def of(version: int, warps: str, instruction: str, product: str) -> int:
+        layout = f"warpsPerCTA = [{warps}], instrShape = [{instruction}]"
+        return repeats(
+            f"#mma = #ttg.nvidia_mma<{{versionMajor = {version}, versionMinor = 0, {layout}}}>\n"
+            f"  %0 = {product}xf32, #mma> loc(#loc)\n"
+        )
+
+    dot = "tt.dot %a, %b, %c : tensor<{}x64xf16, #a> * tensor<64x{}xf16, #b> -> tensor<{}x{}"
+    assert repeats("") == 1
+    assert of(2, "4, 1", "16, 8", dot.format(64, 16, 64, 16)) == 1
+    assert of(2, "4, 1", "16, 8", dot.format(16, 64, 16, 64)) == 4
+    assert of(2, "1, 4", "16, 8", dot.format(16, 16, 16, 16)) == 2
+    assert of(2, "1, 4", "16, 8", dot.format(16, 32, 16, 32)) == 1
+    assert of(2, "8, 1, 1", "1, 16, 8", "tt.dot %a, %b, %c -> tensor<8x16x16") == 1
+    of_hopper = "ttng.warp_group_dot %a, %b, %c : !ttg.memdesc<64x64xf16> -> tensor<64x32"
+    assert of(3, "4, 2", "16, 16, 16", of_hopper) == 1
+    assert of(3, "8, 1", "16, 32, 16", of_hopper) == 2
 
 
 def test_a_form_is_all_that_the_code_follows_from() -> None:

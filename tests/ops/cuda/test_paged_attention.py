@@ -16,6 +16,7 @@ from torch import Tensor
 from inferno.ops import cuda, reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
 from inferno.ops.cuda import attention_kernels, paged_attention
+from inferno.ops.cuda.chips import CHIPS
 from inferno.ops.cuda.dequantize import cached_elements, float8_bits
 from tests.ops import oracle
 from tests.ops.batches import make_batch
@@ -190,7 +191,7 @@ SHAPES = {
     "float16 for float32": Shape(cached=torch.float16),
     "int8, words of four": Shape(dtype=torch.float16, head_size=80, cached=torch.int8),
     "float8, words of four": Shape(head_size=64, dtype=torch.float16, cached=torch.float8_e4m3fn),
-    "float8, words of two": Shape(head_size=32, cached=torch.float8_e4m3fn),
+    "float8, words of two": Shape(head_size=64, cached=torch.float8_e4m3fn),
 }
 # A long chunk, rows of a few tokens, a whole short prompt, and one token after a long context.
 CHUNKS = (range(3, 40), range(60, 64), range(1), range(129, 130))
@@ -199,6 +200,17 @@ CHUNKS = (range(3, 40), range(60, 64), range(1), range(129, 130))
 @pytest.mark.parametrize("name", SHAPES)
 def test_it_is_the_definition(name: str, device: torch.device) -> None:
     requests = Requests(SHAPES[name], [chunk.stop for chunk in CHUNKS], device)
+    assert_right(requests, CHUNKS, requests.attend(CHUNKS))
+
+
+@pytest.mark.parametrize("cached", CODES)
+def test_tiles_of_chips_without_warpgroups(
+    cached: torch.dtype, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter stands for a chip with warpgroups, whose tiles of such heads are higher."""
+    monkeypatch.setattr(paged_attention, "chip_of", lambda device: CHIPS[0])
+    shape = Shape(dtype=torch.float16, cached=cached, head_size=256, num_kv_heads=1)
+    requests = Requests(shape, [chunk.stop for chunk in CHUNKS], device)
     assert_right(requests, CHUNKS, requests.attend(CHUNKS))
 
 

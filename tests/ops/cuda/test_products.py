@@ -80,6 +80,19 @@ def test_gated_products_are_those_of_float64(
     torch.testing.assert_close(found_TF.double(), F.silu(gate_TF) * up_TF, rtol=4e-3, atol=4e-3)
 
 
+@pytest.mark.parametrize("format", SLOTS, ids=str)
+def test_gated_products_of_chips_without_warpgroups(
+    format: WeightFormat, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their tiles have more outputs; the interpreter stands for a chip with warpgroups."""
+    monkeypatch.setattr(products, "chip_of", lambda device: CHIPS[0])
+    weight_OI = random_weight(format, 280, 160, device)
+    x_TI = torch.randn(40, 160, dtype=torch.float16, device=device)
+    gate_TF, up_TF = (x_TI.double() @ exact(weight_OI).T).chunk(2, dim=-1)
+    found_TF = products.gated_linear(x_TI, weight_OI)
+    torch.testing.assert_close(found_TF.double(), F.silu(gate_TF) * up_TF, rtol=4e-3, atol=4e-3)
+
+
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("num_rows", [2, 20])
 def test_logits_are_not_rounded_to_16_bits(

@@ -106,7 +106,9 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
         # Scores that come from a memory of their own are copies in registers.
         return Tile(128, 64 if chip.has_tensor_memory or is_quantized else 128, 8, 5)
     if head_size > 128:
-        return Tile(64, 16 if is_quantized else 32, 8, 3)
+        # Of 64 rows, which are as many as a part of a head has values, each of eight warps would be
+        # given 16, and four would repeat the others' products (`_num_parts`).
+        return Tile(32, 32, 4, 3) if is_quantized else Tile(64, 32, 8, 3)
     return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if is_quantized else 5)
 
 
@@ -125,7 +127,7 @@ def decode_tile(
     rows = 16 if group_size <= _GROUP_OF_16 else 32
     if cached in QUANTIZED:
         keys = max(32, min(64, (1 << 12) // width))
-        return Tile(rows, keys, 4, 5, 3 if (rows, width) == (16, 128) else 2)
+        return Tile(rows, keys, 4, 5, 3 if rows == 16 and width <= 128 else 2)
     keys = min(128, (1 << 13) // width)
     return Tile(rows, keys, 4, 5, 2) if rows == 16 else Tile(rows, keys, 8, 5, 1)
 
@@ -145,13 +147,14 @@ def precision(dtype: torch.dtype, cached: torch.dtype) -> str:
     return "tf32x3" if dtype is torch.float32 and cached is not dtype else "ieee"
 
 
-def _num_parts(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> int:
+def _num_parts(cached: torch.dtype, head_size: int, tile: Tile) -> int:
     """Return how many codes kernels load as one word, each of which is of another part of a head.
 
-    The smallest product of tensor cores takes 16 values of a part. Of float32, which is multiplied
-    three times, so short parts would leave the registers.
+    The smallest product of tensor cores takes 16 values of a part. Triton divides a tile among its
+    warps by rows, unless it has fewer of them than a part has values; then by values. A tile of 16
+    rows can't be divided: all four warps would compute the same. So its parts have 32 values.
     """
-    least = 32 if dtype is torch.float32 else 16
+    least = 32 if tile.rows == 16 else 16
     width = triton.next_power_of_2(head_size)
     return max(1, min(4, width // least)) if cached in QUANTIZED else 1
 
@@ -161,9 +164,9 @@ def _scale_columns(cached: torch.dtype, tile: Tile) -> int:
     return max(1, 32 * tile.num_warps // tile.keys) if cached in QUANTIZED else 1
 
 
-def _words(dtype: torch.dtype, cached: torch.dtype, head_size: int) -> torch.dtype:
+def _words(cached: torch.dtype, head_size: int, tile: Tile) -> torch.dtype:
     """Return the type that a cache is seen as."""
-    return _WORDS[_num_parts(dtype, cached, head_size)] if cached in QUANTIZED else cached
+    return _WORDS[_num_parts(cached, head_size, tile)] if cached in QUANTIZED else cached
 
 
 def head_sizes(dtype: torch.dtype, cached: torch.dtype) -> tuple[int, ...]:
@@ -333,7 +336,7 @@ class _Call:
     def prefill(self) -> None:
         tile = prefill_tile(self.chip, self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size)
         prefill_attention_kernel[(self._num_tiles(tile.rows), self.num_kv_heads)](
-            *(self.q_THD, self.out_THD, *self._cache(), self.sinks, *self._requests()),
+            *(self.q_THD, self.out_THD, *self._cache(tile), self.sinks, *self._requests()),
             *(*self.q_THD.stride()[:2], *self.out_THD.stride()[:2], self.tables_RB.stride(0)),
             *(len(self.batch.context_lens_R), self.group_size, self.num_kv_heads),
             *(self._block_shift(), self.window, self.few_rows, self.num_sinks, self.scale_log2),
@@ -358,7 +361,7 @@ class _Call:
         for first in range(0, self.num_kv_heads, num_heads):
             end = min(first + num_heads, self.num_kv_heads)
             decode_attention_kernel[(min(num_programs, num_items * (end - first)),)](
-                *(self.q_THD, *partials, *self._cache(), *self._requests()),
+                *(self.q_THD, *partials, *self._cache(tile), *self._requests()),
                 *(*self.q_THD.stride()[:2], self.tables_RB.stride(0)),
                 *(num_requests, self.group_size, self.num_kv_heads, first, end, max_splits),
                 *(self._block_shift(), self.window, self.few_rows, self.scale_log2),
@@ -408,9 +411,9 @@ class _Call:
         by_window: int = (self.window + most_tokens) // SHORT_SPLIT.value + 2
         return min(by_tables, by_window)
 
-    def _cache(self) -> tuple[Tensor, ...]:
+    def _cache(self, tile: Tile) -> tuple[Tensor, ...]:
         keys, values = self.kv.keys_NSKD, self.kv.values_NSKD
-        words = _words(self.q_THD.dtype, keys.dtype, self.head_size)
+        words = _words(keys.dtype, self.head_size, tile)
         keys, values = keys.view(words), values.view(words)
         if self.kv.key_scales_NKS is None or self.kv.value_scales_NKS is None:
             return keys, values, keys, values
@@ -429,7 +432,7 @@ class _Call:
             "BLOCK_M": tile.rows,
             "BLOCK_N": tile.keys,
             "FORMAT": _FORMATS.get(self.kv.keys_NSKD.dtype, ""),
-            "PARTS": _num_parts(self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size),
+            "PARTS": _num_parts(self.kv.keys_NSKD.dtype, self.head_size, tile),
             "COLUMNS": _scale_columns(self.kv.keys_NSKD.dtype, tile),
             "PRECISION": precision(self.q_THD.dtype, self.kv.keys_NSKD.dtype),
         }
@@ -467,14 +470,14 @@ def _variant(
 ) -> Variant:
     is_quantized = cached in QUANTIZED
     scales = "*fp32:16" if is_quantized else _pointer(cached)
-    stored = _pointer(_words(dtype, cached, head_size))
+    stored = _pointer(_words(cached, head_size, tile))
     constants = {
         "HEAD_SIZE": head_size,
         "BLOCK_D": triton.next_power_of_2(head_size),
         "BLOCK_M": tile.rows,
         "BLOCK_N": tile.keys,
         "FORMAT": _FORMATS.get(cached, ""),
-        "PARTS": _num_parts(dtype, cached, head_size),
+        "PARTS": _num_parts(cached, head_size, tile),
         "COLUMNS": _scale_columns(cached, tile),
         "PRECISION": precision(dtype, cached),
     }

@@ -182,9 +182,12 @@ def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
         return _Tile(64, SPLIT_ROWS, 4, 5 if chip.shared_bytes > 100 << 10 else 4)
     if num_rows <= 32:
         return _Tile(64, 32, 4, 3)
+    if is_gated and not chip.has_warpgroups:
+        # A warp keeps its operands in registers too: four warps have too few for 64 outputs, and
+        # of eight, each of which takes 16 outputs, four would repeat what the others compute.
+        return _Tile(128, _GATED_ROWS, 8, 3)
     if num_rows <= _GATED_ROWS or is_gated:
-        # Without warpgroups a warp keeps its operands in registers too, and four have too few.
-        return _Tile(64, _GATED_ROWS, 8 if is_gated and not chip.has_warpgroups else 4, 3)
+        return _Tile(64, _GATED_ROWS, 4, 3)
     return _Tile(128, 128, 8, 3 if chip.shared_bytes > 100 << 10 else 2)
 
 
