@@ -25,8 +25,6 @@ struct MatrixTile {
     Index count;          // of words, and of a panel's vectors
     bool is_first;        // whether sums begin here, or go on
     float* sums;          // [rows][panels][16]
-    const char* prefetch;  // codes that are brought into the L2 cache meanwhile; or null
-    Index prefetch_bytes;  // of each panel, while a register's words are multiplied
 };
 
 // Shape the registers for tiles of so many rows and panels.
@@ -77,9 +75,15 @@ struct LastVectors {
     }
 };
 
-// Rows that take A registers, times P panels. The registers are shaped for them.
-template <int A, int P>
-[[gnu::noinline]] void matrix_tile(const MatrixTile& tile) {
+struct DoNothing {
+    void operator()(Index) const {}
+};
+
+// Rows that take A registers, times P panels. The registers are shaped for them. `prepare` is called
+// for every 16 words in their order, so many of them ahead: then what it computes is done beside the
+// products of those before, which other parts of the processor compute.
+template <int A, int P, Index kAhead, class Prepare>
+[[gnu::noinline]] void matrix_tile(const MatrixTile& tile, Prepare prepare) {
     static_assert(A * P <= kRowRegister && P <= 2);
     const auto each_sum = [&](auto&& f) {
         each<A>([&](auto a) {
@@ -97,23 +101,16 @@ template <int A, int P>
     }
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
-    const char* next = tile.prefetch;
-    Index w = 0;
-    for (; w + kRegisterWords <= tile.count; w += kRegisterWords) {
-        if (next) {
-            for (Index line = 0; line < tile.prefetch_bytes; line += kVector) {
-                for (int p = 0; p < P; ++p) {
-                    __builtin_prefetch(next + line + p * tile.codes_stride, 0, 2);
-                }
-            }
-            next += tile.prefetch_bytes;
-        }
+    const Index steps = tile.count / kRegisterWords;
+    for (Index step = 0; step < steps + kAhead; ++step) {
+        if (step < steps) prepare(step);
+        if (step < kAhead) continue;
         add_words<A, P>(x, codes, tile.codes_stride);
         x += tile.rows * kRegisterWords;
         codes += kRegisterRows * kVector;
     }
-    if (w < tile.count) {
-        const LastVectors<P> last(codes, tile.codes_stride, tile.count - w);
+    if (const Index left = tile.count % kRegisterWords; left > 0) {
+        const LastVectors<P> last(codes, tile.codes_stride, left);
         add_words<A, P>(x, last.vectors[0], kRegisterRows * kVector);
     }
     each_sum([&](auto i, float* sums) { store_register<i.value>(sums, row_bytes); });
