@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,13 +23,13 @@ MISSING = ops.why_no_bfloat16_activations(torch.device("cpu"), torch.float32)
 needs_matrix_registers = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
-def logits(folder: Path, **options: str) -> Tensor:
+def logits(folder: Path, **options: Any) -> Tensor:
     engine = build_engine(EngineOptions(model=folder, threads=1, num_blocks=8, **options))
     return engine.logits(TEXT)
 
 
 def error(found: Tensor, expected: Tensor) -> float:
-    return ((found - expected).norm() / expected.norm()).item()
+    return float((found - expected).norm() / expected.norm())
 
 
 @needs_matrix_registers

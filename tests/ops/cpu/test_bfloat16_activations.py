@@ -22,7 +22,6 @@ from inferno.quantization import (
     INT4,
     INT8,
     MXFP4,
-    RowRange,
     WeightFormat,
 )
 from tests.ops.cpu.guarded import copied, guarded
@@ -75,14 +74,15 @@ def as_multiplied(weight: PanelWeight) -> Tensor:
 
 def cut_off(values: Tensor) -> Tensor:
     """The upper 16 bits of float32 numbers."""
-    return (values.float().view(torch.int32) & -0x10000).view(torch.float32)
+    bits: Tensor = values.float().view(torch.int32) & -0x10000
+    return bits.view(torch.float32)
 
 
 def parts_of(format: WeightFormat, values_OI: Tensor) -> Tensor:
     """Magnitudes of what is added up to a value: a number times its scale, and an offset."""
     if format.scale not in OFFSETS:
         return values_OI.abs()
-    groups = values_OI.abs().unflatten(1, (-1, 32))
+    groups = values_OI.abs().view(len(values_OI), -1, 32)
     return 2 * groups.amax(-1, keepdim=True).expand_as(groups).flatten(1)
 
 
@@ -208,19 +208,16 @@ def test_experts_are_made_of_their_products(format: WeightFormat, num_tokens: in
         assert torch.equal(result_E, expected_E)
 
 
-def test_ranges_of_rows_are_multiplied_alike() -> None:
-    formats = (INT8, BFLOAT16, INT4, INT8)
-    values_OI, x_TI = random(64, 300), random(20, 300)
-    packed = ops.allocate(
-        values_OI.shape, values_OI.dtype, CPU, [RowRange(16, format) for format in formats]
-    )
-    assert packed is not None
-    packed.fill(0, values_OI)
-    parts = [
-        cpu.linear(x_TI, ops.pack(part_OI, format))
-        for part_OI, format in zip(torch.split(values_OI, 16), formats, strict=True)
-    ]
-    assert torch.equal(cpu.linear(x_TI, packed), torch.cat(parts, dim=1))
+@pytest.mark.parametrize("num_rows", [1, 20, 515])
+def test_ranges_of_rows_have_the_bits_of_their_own_products(num_rows: int) -> None:
+    formats = (INT8, BFLOAT16, INT4, INT8, FLOAT32, MXFP4, INT4)
+    weights = [random_weight(format, 17 + 7 * nth, 295)[0] for nth, format in enumerate(formats)]
+    x_TI = copied(random(num_rows, 295))
+    expected_TO = torch.cat([cpu.linear(x_TI, weight) for weight in weights], dim=1)
+    ranges = _native.weight_of_rows([weight.native for weight in weights])
+    out_TO = guarded(expected_TO.shape, torch.float32)
+    _native.linear(matrix(x_TI), ranges, None, matrix(out_TO))
+    assert torch.equal(out_TO, expected_TO)
 
 
 @pytest.mark.parametrize("format", CODED, ids=str)
