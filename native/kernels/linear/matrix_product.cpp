@@ -95,29 +95,22 @@ class StoredVectors {
 
     // Where the vectors of a part lie.
     template <int P>
-    void place(MatrixTile& tile, const TilePanels<P>& of, Index first_word) const {
-        tile.codes = data_ + of.panels[0] * panel_bytes_ + first_word * kVector;
+    void place(MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
+        tile.codes = data_ + of.panels[0] * panel_bytes_ + part.first_word * kVector;
         tile.codes_stride = (of.panels[P - 1] - of.panels[0]) * panel_bytes_;
+        tile.prefetch_bytes = kRegisterRows * kVector / part.num_blocks;
     }
 
     // A lone row block prefetches what it reads soon; several prefetch, in shares, the next panels,
     // so that memory has all their time to answer.
     template <int A, int P>
-    void multiply(const MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
-        const Index blocks = part.num_blocks, stride = tile.codes_stride;
-        const Index bytes = kRegisterRows * kVector / blocks;
-        const char* from = tile.codes + kMatrixPrefetchBytes;
-        if (blocks > 1) {
-            from = data_ + of.next[0] * panel_bytes_ + part.first_word * kVector +
-                   part.nth_block * part.num_words * kVector / blocks;
+    void multiply(MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
+        tile.prefetch = tile.codes + kMatrixPrefetchBytes;
+        if (part.num_blocks > 1) {
+            const Index skipped = part.nth_block * part.num_words * kVector / part.num_blocks;
+            tile.prefetch = data_ + of.next[0] * panel_bytes_ + part.first_word * kVector + skipped;
         }
-        matrix_tile<A, P, 0>(tile, [=](Index step) {
-            for (Index line = 0; line < bytes; line += kVector) {
-                for (int p = 0; p < P; ++p) {
-                    __builtin_prefetch(from + step * bytes + line + p * stride, 0, 2);
-                }
-            }
-        });
+        matrix_tile<A, P, 0>(tile, DoNothing{});
     }
 
    private:
@@ -139,14 +132,15 @@ class UnpackedVectors {
     static constexpr Index kMemory = 2 * kPartWords * kVector;
 
     template <int P>
-    void place(MatrixTile& tile, const TilePanels<P>&, Index) const {
+    void place(MatrixTile& tile, const TilePanels<P>&, const Part&) const {
         tile.codes = memory_;
         tile.codes_stride = kPartWords * kVector;
+        tile.prefetch = nullptr;  // unpackers do it themselves
         tile.count = round_up(tile.count, kGroupVectors);  // the last group is filled up
     }
 
     template <int A, int P>
-    void multiply(const MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
+    void multiply(MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
         if (part.nth_block > 0) {
             matrix_tile<A, P, 0>(tile, DoNothing{});
             return;
@@ -180,19 +174,23 @@ void sum_panels(const Product& product, const Source& source, Range blocks,
                 const TilePanels<P>& panels, float* sums) {
     const Index count = num_words(product.weight.inputs);
     const Index first_row = product.x.rows(blocks.begin).begin;
+    Part part;
+    part.num_blocks = blocks.size();
     MatrixTile tile;
     Index shaped_rows = 0;
     for (Index w = 0; w == 0 || w < count; w += kPartWords) {  // without inputs sums are zeros
-        tile.count = min(kPartWords, count - w);
+        part.first_word = w;
+        part.num_words = min(kPartWords, count - w);
+        part.is_last = w + kPartWords >= count;
+        tile.count = part.num_words;
         tile.is_first = w == 0;
-        source.place(tile, panels, w);
+        source.place(tile, panels, part);
         for (Index b = blocks.begin; b < blocks.end; ++b) {
             const Range rows = product.x.rows(b);
             tile.rows = rows.size();
             tile.x = product.x.block(b) + w * tile.rows;
             tile.sums = sums + (rows.begin - first_row) * P * kPanel;
-            const Part part = {w, tile.count, w + kPartWords >= count, b - blocks.begin,
-                               blocks.size()};
+            part.nth_block = b - blocks.begin;
             const bool is_shaped = tile.rows == shaped_rows;
             shaped_rows = tile.rows;
             if (tile.rows <= kRegisterRows) {

@@ -25,6 +25,8 @@ struct MatrixTile {
     Index count;          // of words, and of a panel's vectors
     bool is_first;        // whether sums begin here, or go on
     float* sums;          // [rows][panels][16]
+    const char* prefetch;  // codes that are brought into the L2 cache meanwhile; or null
+    Index prefetch_bytes;  // of each panel, while a register's words are multiplied
 };
 
 // Shape the registers for tiles of so many rows and panels.
@@ -101,10 +103,19 @@ template <int A, int P, Index kAhead, class Prepare>
     }
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
+    const char* next = tile.prefetch;
     const Index steps = tile.count / kRegisterWords;
     for (Index step = 0; step < steps + kAhead; ++step) {
         if (step < steps) prepare(step);
         if (step < kAhead) continue;
+        if (next) {
+            for (Index line = 0; line < tile.prefetch_bytes; line += kVector) {
+                for (int p = 0; p < P; ++p) {
+                    __builtin_prefetch(next + line + p * tile.codes_stride, 0, 2);
+                }
+            }
+            next += tile.prefetch_bytes;
+        }
         add_words<A, P>(x, codes, tile.codes_stride);
         x += tile.rows * kRegisterWords;
         codes += kRegisterRows * kVector;
