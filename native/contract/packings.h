@@ -35,9 +35,9 @@ enum class ScaleType {
     float_pair,
 };
 
-// To cut a float off behind the bits of a bfloat16 takes a third of the time of rounding it, and makes
-// it smaller: by a factor of 1 - 2^-8 / (2 ln 2) on average over mantissas m that are as frequent as
-// 1 / m. This makes good for it. What a bfloat16 holds comes out as it is.
+// To cut a float off behind the bits of a bfloat16 takes a third of the time of rounding it, and
+// makes it smaller: by a factor of 1 - 2^-8 / (2 ln 2) on average, over mantissas m that are as
+// frequent as 1 / m. This makes good for it. What a bfloat16 holds comes out as it is.
 constexpr float kCutOffFactor = 1.0f + 0.7213475f / 256;
 
 // Scale groups whose peak is less are quantized to zeros, so that 1 / scale is finite.

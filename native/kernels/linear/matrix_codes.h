@@ -127,7 +127,8 @@ class GroupUnpacker {
         scales_.begin(panel_scales_, first_ + nth, nth == 0);
         Scaling halves[2];
         load_scalings(scales_, panel_scales_, first_ + nth, halves);
-        unpack_group<Format>(codes_ + nth * kBytes, halves, vectors_ + nth * kGroupVectors * kVector);
+        char* to = vectors_ + nth * kGroupVectors * kVector;
+        unpack_group<Format>(codes_ + nth * kBytes, halves, to);
     }
 
    private:
