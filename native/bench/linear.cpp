@@ -2,7 +2,7 @@
 // which both take turns, so that whatever else the machine does hits both.
 //
 //   cmake --build build --target bench_linear
-//   [ISA=avx2] [PACKING=int8] build/bench_linear THREADS OUTPUTS INPUTS ROWS...
+//   [ISA=avx2] [PACKING=int8] [ACTIVATIONS=bf16] build/bench_linear THREADS OUTPUTS INPUTS ROWS...
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -22,6 +22,7 @@ constexpr std::size_t kMemory = std::size_t{256} << 20;  // far more than a cach
 constexpr int kRounds = 40;
 
 const Kernels* the_kernels;
+Type beside_codes = Type::i8;
 
 double median(std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -67,11 +68,12 @@ void measure(Weight weight, std::int64_t num_rows, const char* memory, Team& tea
         const char* there = memory + bytes * (round % copies);
         weight.data = there;
         weight.scales = there + code_bytes;
-        const LinearArgs args = {
+        LinearArgs args = {
             {x.data(), Type::bf16, num_rows, weight.inputs, weight.inputs},
             weight,
             {nullptr, Type::f32},
             {out.data(), Type::bf16, num_rows, weight.outputs, weight.outputs}};
+        args.beside_codes = beside_codes;
         multiplying.push_back(seconds([&] { the_kernels->linear(args, team); }));
         const char* elsewhere = memory + bytes * ((round + copies / 2) % copies);
         reading.push_back(seconds([&] { read_all(elsewhere, bytes, team); }));
@@ -93,6 +95,12 @@ int main(int argc, char** argv) {
     the_kernels = isa ? find_kernels(isa) : best_kernels();
     if (!the_kernels) {
         std::fprintf(stderr, "this processor has no isa %s\n", isa);
+        return 2;
+    }
+    const char* activations = std::getenv("ACTIVATIONS");
+    if (activations && std::strcmp(activations, "bf16") == 0) beside_codes = Type::bf16;
+    if (beside_codes == Type::bf16 && !the_kernels->has_matrix_registers) {
+        std::fprintf(stderr, "%s has no matrix registers\n", the_kernels->isa);
         return 2;
     }
     const char* only = std::getenv("PACKING");

@@ -83,6 +83,9 @@ struct LinearArgs {
     // Else ranges of rows, each in a packing of its own, whose outputs lie side by side; not gated.
     const Weight* ranges = nullptr;
     std::int64_t num_ranges = 0;
+    // What rows are made beside codes (packings.h): i8, or bf16 where an isa has matrix registers.
+    // Others have i8 alone.
+    Type beside_codes = Type::i8;
 };
 
 // weight tables are those of packed weights: [experts] of each, all alike.
@@ -98,6 +101,7 @@ struct ExpertsArgs {
     Optional down_bias;            // [X, E]
     Activation activation;
     Rows out;  // [T, E]
+    Type beside_codes = Type::i8;  // as LinearArgs has it
 };
 
 struct NormArgs {
@@ -179,6 +183,7 @@ constexpr std::int64_t kLogitBlock = 256;  // logits that have one peak and one 
 
 struct Kernels {
     const char* isa;
+    bool has_matrix_registers;
 #define INFERNO_FIELD(result, name, parameters) result(*name) parameters;
     INFERNO_KERNEL_LIST(INFERNO_FIELD)
 #undef INFERNO_FIELD

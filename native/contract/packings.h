@@ -35,6 +35,11 @@ enum class ScaleType {
     float_pair,
 };
 
+// To cut a float off behind the bits of a bfloat16 takes a third of the time of rounding it, and
+// makes it smaller: by a factor of 1 - 2^-8 / (2 ln 2) on average, over mantissas m that are as
+// frequent as 1 / m. This makes good for it. What a bfloat16 holds comes out as it is.
+constexpr float kCutOffFactor = 1.0f + 0.7213475f / 256;
+
 // Scale groups whose peak is less are quantized to zeros, so that 1 / scale is finite.
 constexpr float kLeastWeight = 1e-30f;
 
@@ -83,7 +88,11 @@ struct Bf16Packing : FloatPacking {
 //
 // A value is whole * kUnit * scale + offset. Its whole number is code - kZeroPoint, or what the
 // codebook has for the code. Tiles multiply whole + kZeroPoint, an unsigned byte of kLargestByte at
-// most.
+// most, with activations that are quantized to int8.
+//
+// In matrix registers, where a call asks for it (LinearArgs), activations are rounded to bfloat16
+// instead. Then scales and offsets are multiplied by kCutOffFactor, values are computed of them in
+// float32, and of each value the upper 16 bits are multiplied. Denormals count as zeros.
 struct CodePacking {
     static constexpr bool kHasScales = true;
     static constexpr bool kHasOffset = false;  // the scale type has one; then kZeroPoint is 0

@@ -109,8 +109,15 @@ void pack_stored_weight(std::uintptr_t codes, std::uintptr_t scales, const Weigh
     });
 }
 
+// As the context has them now: a recorded call keeps that.
+LinearArgs linear_args(nb::handle x, const Weight& weight, nb::handle bias, nb::handle out) {
+    LinearArgs args = {rows(x), weight, optional(bias), rows(out)};
+    args.beside_codes = KernelContext::current().beside_codes;
+    return args;
+}
+
 void linear(nb::handle x, const Weight& weight, nb::handle bias, nb::handle out) {
-    const LinearArgs args = {rows(x), weight, optional(bias), rows(out)};
+    const LinearArgs args = linear_args(x, weight, bias, out);
     submit([args](Team& team) { the_kernels().linear(args, team); });
 }
 
@@ -134,7 +141,7 @@ RowRanges weight_of_rows(const std::vector<Weight>& ranges) {
 }
 
 void linear_by_ranges(nb::handle x, const RowRanges& weight, nb::handle bias, nb::handle out) {
-    LinearArgs args = {rows(x), weight.list->front(), optional(bias), rows(out)};
+    LinearArgs args = linear_args(x, weight.list->front(), bias, out);
     args.ranges = weight.list->data();
     args.num_ranges = static_cast<std::int64_t>(weight.list->size());
     submit([args, ranges = weight.list](Team& team) { the_kernels().linear(args, team); });
@@ -145,7 +152,9 @@ void gated_linear(nb::handle x, const Weight& weight, nb::handle bias, const Act
     if (weight.outputs % (2 * kPanel) != 0) {
         throw std::invalid_argument("a half of a gated weight must be whole panels");
     }
-    const LinearArgs args = {rows(x), weight, optional(bias), rows(out), true, activation};
+    LinearArgs args = linear_args(x, weight, bias, out);
+    args.is_gated = true;
+    args.activation = activation;
     submit([args](Team& team) { the_kernels().linear(args, team); });
 }
 
@@ -169,7 +178,8 @@ void experts(nb::handle x, std::uintptr_t chosen, std::uintptr_t weights, std::i
                               optional(gate_up_bias),
                               optional(down_bias),
                               activation,
-                              rows(out)};
+                              rows(out),
+                              KernelContext::current().beside_codes};
     submit([args, up = gate_up.list, down = down.list](Team& team) {
         the_kernels().experts(args, team);
     });
@@ -290,7 +300,11 @@ NB_MODULE(_native, m) {
     nb::class_<Activation>(m, "Activation");
     nb::class_<Weights>(m, "Weights");
     nb::class_<KernelContext>(m, "KernelContext")
-        .def(nb::init<int>())
+        .def("__init__",
+             [](KernelContext* self, int num_threads, int beside_codes) {
+                 new (self) KernelContext(num_threads, static_cast<Type>(beside_codes));
+             },
+             nb::arg(), nb::arg() = static_cast<int>(Type::i8))
         // The binding keeps it alive: an interrupt that comes just before `__exit__` skips that, and
         // then the thread stays bound.
         .def("__enter__",
@@ -327,6 +341,7 @@ NB_MODULE(_native, m) {
 
     m.def("isas", &isas);
     m.def("isa", [] { return the_kernels().isa; });
+    m.def("has_matrix_registers", [] { return the_kernels().has_matrix_registers; });
     m.def("set_isa", &set_isa);
     m.def("threads", [] { return KernelContext::current().team.num_threads(); });
 

@@ -36,6 +36,14 @@ const Kernels& the_kernels() { return *kernels.load(std::memory_order_relaxed); 
 
 void set_kernels(const Kernels& chosen) { kernels.store(&chosen); }
 
+KernelContext::KernelContext(int num_threads, Type beside_codes)
+    : team(num_threads), beside_codes(beside_codes) {
+    const bool has_bf16 = beside_codes == Type::bf16 && the_kernels().has_matrix_registers;
+    if (beside_codes != Type::i8 && !has_bf16) {
+        throw std::invalid_argument("this isa has no such activations beside codes");
+    }
+}
+
 KernelContext& KernelContext::current() {
     if (KernelContext* found = bound.get()) return *found;
     if (KernelContext* found = unbound.get()) return *found;

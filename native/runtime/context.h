@@ -41,11 +41,14 @@ class CapturedGraph {
 // A number of threads, their memory, and memory for what is computed. It serves one thread at a
 // time, that which it is bound to: what is called there works with it.
 struct KernelContext {
-    explicit KernelContext(int num_threads) : team(num_threads) {}
+    // beside_codes   what rows are made beside codes (LinearArgs).
+    // Throws std::invalid_argument where the chosen isa lacks what that takes.
+    explicit KernelContext(int num_threads, Type beside_codes = Type::i8);
     KernelContext(const KernelContext&) = delete;
     KernelContext& operator=(const KernelContext&) = delete;
 
     Team team;
+    const Type beside_codes;
     // A graph's results keep their places for its next run, so others lie elsewhere.
     const std::shared_ptr<Arena> results = std::make_shared<Arena>();
     const std::shared_ptr<Arena> recorded_results = std::make_shared<Arena>();

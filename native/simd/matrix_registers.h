@@ -7,6 +7,18 @@
 
 #include <cstdint>
 
+namespace inferno {
+namespace {
+
+#if defined(__AMX_BF16__)
+constexpr bool kHasMatrixRegisters = true;
+#else
+constexpr bool kHasMatrixRegisters = false;
+#endif
+
+}  // namespace
+}  // namespace inferno
+
 #if defined(__AMX_BF16__)
 
 namespace inferno {

@@ -29,6 +29,7 @@ class EngineKeywords(TypedDict, total=False):
     threads: int | None
     dtype: str
     quantize: str
+    activations: str
     attention: str
     batch_invariant: bool
     load_format: str

@@ -19,6 +19,7 @@ from inferno.option_table import Group, check_options, option, table, take_forme
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "reference", "flash")
+ACTIVATIONS = ("int8", "bfloat16")
 CAPTURES = ("lazy", "start")
 PREEMPTIONS = ("auto", "recompute", "swap")
 KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
@@ -81,6 +82,13 @@ class EngineOptions:
         "unless --dtype says otherwise. FP8 takes a GPU; fp8-dynamic has activations in it too.",
         group=Group.MODEL,
         choices=QUANTIZATIONS,
+    )
+    activations: str = option(
+        "int8",
+        help="What activations are rounded to beside quantized weights on a CPU. bfloat16 takes "
+        "one with AMX: prompts, and 16 and more requests together, are faster, and fewer slower.",
+        group=Group.MODEL,
+        choices=ACTIVATIONS,
     )
     attention: str = option(
         "auto",
@@ -259,6 +267,12 @@ class EngineOptions:
         check_options(self, by_flag=False)
         self._check_speculation()
         self._check_memory()
+        if self.activations != "int8" and self.device != "cpu":
+            raise InvalidRequest(
+                f"activations is {self.activations!r}, a choice of the CPU's kernels, and device "
+                f"is {self.device}: leave one of them out",
+                param="activations",
+            )
         if self.capture_graphs == "start" and not (self.graphs and self.attention == "auto"):
             reason = f"attention {self.attention} has none" if self.graphs else "graphs is off"
             raise InvalidRequest(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from inferno import ops
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.ops.cpu.captured_graph import CallList
@@ -40,6 +41,12 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
     "llama, int4": ("llama", {}, {"quantize": "int4"}),
     "qwen3_moe": ("qwen3_moe", {"head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2}, {}),
     "gpt_oss, mxfp4": ("gpt_oss", {}, {"dtype": "bfloat16"}),
+    "qwen3, int8, bfloat16 activations": (
+        "qwen3",
+        {"head_dim": 16},
+        {"quantize": "int8", "activations": "bfloat16"},
+    ),
+    "gpt_oss, mxfp4, bfloat16 activations": ("gpt_oss", {}, {"activations": "bfloat16"}),
 }
 
 
@@ -48,6 +55,9 @@ def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Mapping[str, Any]]:
     model_type, config, options = CASES[request.param]
+    reason = ops.why_no_bfloat16_activations(torch.device("cpu"), torch.float32)
+    if reason is not None and "activations" in options:
+        pytest.skip(reason)
     folder = tmp_path_factory.mktemp("model")
     if model_type == "gpt_oss":
         save_tiny_mxfp4(folder)

@@ -113,7 +113,7 @@ std::int64_t like_range(const Weight* ranges, std::int64_t nth) {
 }
 
 void multiply_rows(const LinearArgs& args, const Rows& x, const Rows& out, Team& team) {
-    PackedActivations packed = activations_for(args.weight, x.count);
+    PackedActivations packed = activations_for(args.weight, x.count, args.beside_codes);
     packed.words = static_cast<std::uint32_t*>(
         team.scratch(team.num_threads(), static_cast<std::size_t>(packed.bytes())));
     pack_all(x, args.weight, packed, team);
@@ -127,7 +127,7 @@ void multiply_rows_by_ranges(const LinearArgs& args, const Rows& x, const Rows& 
     std::int64_t bytes = products_bytes;
     for (std::int64_t r = 0; r < args.num_ranges; ++r) {
         if (like_range(args.ranges, r) < r) continue;
-        bytes += round_up(activations_for(args.ranges[r], x.count).bytes(), 64);
+        bytes += round_up(activations_for(args.ranges[r], x.count, args.beside_codes).bytes(), 64);
     }
     char* memory =
         static_cast<char*>(team.scratch(team.num_threads(), static_cast<std::size_t>(bytes)));
@@ -136,7 +136,7 @@ void multiply_rows_by_ranges(const LinearArgs& args, const Rows& x, const Rows& 
     std::int64_t first = 0;
     for (std::int64_t r = 0; r < args.num_ranges; ++r) {
         const Weight& weight = args.ranges[r];
-        PackedActivations packed = activations_for(weight, x.count);
+        PackedActivations packed = activations_for(weight, x.count, args.beside_codes);
         if (const std::int64_t like = like_range(args.ranges, r); like < r) {
             packed.words = products[like].x.words;
         } else {

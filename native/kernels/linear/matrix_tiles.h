@@ -77,9 +77,15 @@ struct LastVectors {
     }
 };
 
-// Rows that take A registers, times P panels. The registers are shaped for them.
-template <int A, int P>
-[[gnu::noinline]] void matrix_tile(const MatrixTile& tile) {
+struct DoNothing {
+    void operator()(Index) const {}
+};
+
+// Rows that take A registers, times P panels. The registers are shaped for them. `prepare` is called
+// for every 16 words in their order, so many of them ahead: then what it computes is done beside the
+// products of those before, which other parts of the processor compute.
+template <int A, int P, Index kAhead, class Prepare>
+[[gnu::noinline]] void matrix_tile(const MatrixTile& tile, Prepare prepare) {
     static_assert(A * P <= kRowRegister && P <= 2);
     const auto each_sum = [&](auto&& f) {
         each<A>([&](auto a) {
@@ -98,8 +104,10 @@ template <int A, int P>
     const std::uint32_t* x = tile.x;
     const char* codes = tile.codes;
     const char* next = tile.prefetch;
-    Index w = 0;
-    for (; w + kRegisterWords <= tile.count; w += kRegisterWords) {
+    const Index steps = tile.count / kRegisterWords;
+    for (Index step = 0; step < steps + kAhead; ++step) {
+        if (step < steps) prepare(step);
+        if (step < kAhead) continue;
         if (next) {
             for (Index line = 0; line < tile.prefetch_bytes; line += kVector) {
                 for (int p = 0; p < P; ++p) {
@@ -112,8 +120,8 @@ template <int A, int P>
         x += tile.rows * kRegisterWords;
         codes += kRegisterRows * kVector;
     }
-    if (w < tile.count) {
-        const LastVectors<P> last(codes, tile.codes_stride, tile.count - w);
+    if (const Index left = tile.count % kRegisterWords; left > 0) {
+        const LastVectors<P> last(codes, tile.codes_stride, left);
         add_words<A, P>(x, last.vectors[0], kRegisterRows * kVector);
     }
     each_sum([&](auto i, float* sums) { store_register<i.value>(sums, row_bytes); });

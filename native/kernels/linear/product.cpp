@@ -244,6 +244,13 @@ void multiply_all(const Product& product, Range blocks, Range panels, const Scal
     }
 }
 
+// The type that tiles multiply activations as.
+template <class Format>
+constexpr Type type_in_tiles() {
+    if constexpr (Format::kHasScales) return Type::i8;
+    else return Format::kType;
+}
+
 // Chunk by chunk, so that a chunk's words of all rows are written while they are in the L1 cache.
 template <class Format, class X>
 void pack_block(const Rows& x, const Index* index, Index num_inputs,
@@ -282,33 +289,40 @@ void pack_block(const Rows& x, const Index* index, Index num_inputs,
 
 }  // namespace
 
-PackedActivations activations_for(const Weight& weight, Index num_rows) {
+PackedActivations activations_for(const Weight& weight, Index num_rows, Type beside_codes) {
+    if constexpr (kHasMatrixRegisters) {
+        if (is_in_matrix(weight, beside_codes)) return matrix_activations_for(weight, num_rows);
+    }
     return with_packing(weight.packing, [&](auto format) {
         using Format = decltype(format);
-        if constexpr (MatrixProduct<Format>::kIsHere) {
-            return MatrixProduct<Format>::activations_for(weight, num_rows);
-        }
         const Index num_blocks = (num_rows + Steps<Format>::kRows - 1) / Steps<Format>::kRows;
-        return PackedActivations{nullptr, num_rows, num_blocks, row_words<Format>(weight.inputs)};
+        return PackedActivations{nullptr, type_in_tiles<Format>(), num_rows, num_blocks,
+                                 row_words<Format>(weight.inputs)};
     });
 }
 
 void pack_activations(const Rows& x, const Index* index, const Weight& weight,
                       const PackedActivations& packed, Index block) {
+    if constexpr (kHasMatrixRegisters) {
+        if (is_in_matrix(weight, packed.type)) {
+            return pack_matrix_activations(x, index, weight, packed, block);
+        }
+    }
     with_packing(weight.packing, [&](auto format) {
         with_activation_type(x.type, [&](auto type) {
             using Format = decltype(format);
             using X = decltype(type);
-            if constexpr (MatrixProduct<Format>::kIsHere) {
-                MatrixProduct<Format>::template pack<X>(x, index, weight.inputs, packed, block);
-            } else {
-                pack_block<Format, X>(x, index, weight.inputs, packed, block);
-            }
+            pack_block<Format, X>(x, index, weight.inputs, packed, block);
         });
     });
 }
 
 void multiply(const Product& product, Range blocks, Range panels, Team& team, int thread) {
+    if constexpr (kHasMatrixRegisters) {
+        if (is_in_matrix(product.weight, product.x.type)) {
+            return multiply_matrix(product, blocks, panels, team, thread);
+        }
+    }
     with_packing(product.weight.packing, [&](auto format) {
         using Format = decltype(format);
         if constexpr (Format::kHasScales) {
@@ -323,12 +337,8 @@ void multiply(const Product& product, Range blocks, Range panels, Team& team, in
                 }
             }
         }
-        if constexpr (MatrixProduct<Format>::kIsHere) {
-            MatrixProduct<Format>::multiply(product, blocks, panels, team, thread);
-        } else {
-            const auto none = [](Index, Index) { return static_cast<const char*>(nullptr); };
-            multiply_all<Steps<Format>>(product, blocks, panels, none);
-        }
+        const auto none = [](Index, Index) { return static_cast<const char*>(nullptr); };
+        multiply_all<Steps<Format>>(product, blocks, panels, none);
     });
     if (is_streaming(product.out)) _mm_sfence();  // nothing else orders streaming stores
 }

@@ -17,6 +17,7 @@ struct Range {
 // block of R rows lies as [words][R], so that a tile reads it from end to end.
 struct PackedActivations {
     std::uint32_t* words;
+    Type type;  // that values are multiplied as
     std::int64_t num_rows;
     std::int64_t num_blocks;
     std::int64_t row_words;
@@ -48,8 +49,9 @@ inline Rows rows_from(const Rows& all, std::int64_t begin, std::int64_t end) {
     return {data, all.type, end - begin, all.width, all.stride};
 }
 
-// The shape of so many rows packed for a weight, without memory yet.
-PackedActivations activations_for(const Weight&, std::int64_t num_rows);
+// The shape of so many rows packed for a weight, without memory yet; `beside_codes` is what they are
+// to be there (LinearArgs).
+PackedActivations activations_for(const Weight&, std::int64_t num_rows, Type beside_codes);
 
 // Fill one row block: its row t is row `index[t]` of x, or row t where there is no index.
 void pack_activations(const Rows& x, const std::int64_t* index, const Weight&,

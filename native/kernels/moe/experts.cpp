@@ -82,8 +82,12 @@ Index place_arrays(State& state, char* base) {
     state.gate_up = rows_at(gate_up, count, 2 * hidden, type);
     state.gated = rows_at(gated, count, hidden, type);
     state.outputs = rows_at(gated, count, args.out.width, type);
-    auto* x_words = arrays.take<std::uint32_t>(activations_for(args.gate_up[0], count).bytes() / 4);
-    auto* gated_words = arrays.take<std::uint32_t>(activations_for(args.down[0], count).bytes() / 4);
+    const auto words_for = [&](const Weight& weight) {
+        const Index bytes = activations_for(weight, count, args.beside_codes).bytes();
+        return arrays.take<std::uint32_t>(bytes / 4);
+    };
+    std::uint32_t* x_words = words_for(args.gate_up[0]);
+    std::uint32_t* gated_words = words_for(args.down[0]);
     state.up = {args.gate_up, args.gate_up_bias, args.x, state.tokens, x_words,
                 state.is_gated ? state.gated : state.gate_up,
                 state.is_gated ? &args.activation : nullptr};
@@ -114,7 +118,8 @@ void sort_choices(State& state) {
 
 Product product_of(const State& state, const Stage& stage, Index expert) {
     const Weight& weight = stage.weights[expert];
-    PackedActivations packed = activations_for(weight, state.num_rows(expert));
+    PackedActivations packed =
+        activations_for(weight, state.num_rows(expert), state.args.beside_codes);
     packed.words = stage.words + state.starts[expert] * packed.row_words;
     Optional bias = stage.bias;
     if (bias.data) {

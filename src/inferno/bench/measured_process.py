@@ -114,7 +114,7 @@ def _arithmetic(options: EngineOptions, dtype: torch.dtype, device: torch.device
     if device.type != "cpu":  # where weights become what activations are
         return _name(dtype)
     format = FORMATS.get(options.quantize, ops.float_format(dtype))
-    return _name(dtype) if format.inputs is InputRounding.NOTHING else "int8"
+    return _name(dtype) if format.inputs is InputRounding.NOTHING else options.activations
 
 
 class _Requests:

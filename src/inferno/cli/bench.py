@@ -32,8 +32,8 @@ from inferno.requests import SamplingParams
 _MOST_REQUESTS = 2**16
 # The engine's options that change what is measured: of one request, and of many.
 _OF_ONE = (
-    *("device", "threads", "dtype", "quantize", "load_format", "allow_unknown_config"),
-    *("gpu_memory_utilization", "kv_dtype"),
+    *("device", "threads", "dtype", "quantize", "activations", "load_format"),
+    *("allow_unknown_config", "gpu_memory_utilization", "kv_dtype"),
     *("num_speculative_tokens", "speculative_model", "speculative_early_layers"),
 )
 _OF_MANY = ("max_num_seqs", "max_num_batched_tokens", "priority_aging", "step_target_ms")

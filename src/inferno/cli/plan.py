@@ -32,8 +32,8 @@ from inferno.plan.speed import (
 )
 
 _OPTIONS = (
-    *("threads", "dtype", "quantize", "memory", "gpu_memory_utilization", "kv_dtype"),
-    *("block_size", "num_blocks"),
+    *("threads", "dtype", "quantize", "activations", "kv_dtype"),
+    *("memory", "gpu_memory_utilization", "block_size", "num_blocks"),
     *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "allow_unknown_config"),
     *("speculative", "speculative_model"),
 )

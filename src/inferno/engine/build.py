@@ -20,6 +20,7 @@ from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import (
+    check_activations,
     check_invariance,
     choose_attention,
     choose_dtype,
@@ -130,6 +131,7 @@ def build_engine(
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
     check_invariance(options, device, dtype, config)
+    check_activations(options, device, dtype)
     if device.type == "cpu":
         warn_if_missing()
     is_cpu = device.type == "cpu"
@@ -165,7 +167,9 @@ def _load(
     """Load the model of a checked config and put an engine around it, as the plan says."""
     options, config, max_model_len = resolved.options, resolved.config, resolved.max_model_len
     device, dtype = resolved.device, resolved.dtype
-    kernels = ops.kernel_context(options.threads or num_usable_cores())
+    kernels = ops.kernel_context(
+        options.threads or num_usable_cores(), getattr(torch, options.activations)
+    )
     if device.type == "cuda":
         kernels = OnGpu(device, kernels)
     with kernels:
@@ -205,8 +209,9 @@ def _load(
             layout, available_bytes(device), most_tokens=options.max_num_seqs * max_model_len
         )
     _logger.info(
-        "%s in %s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
+        "%s in %s%s, attention %s, keys and values in %s, %d blocks of %d tokens, context %d",
         *(device, dtype_name(dtype)),
+        ", bfloat16 beside quantized weights" if options.activations == "bfloat16" else "",
         ops.describe_attention(
             *(device, choose_attention(options), dtype, kv_dtype),
             head_size=config.head_dim,

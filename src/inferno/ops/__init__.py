@@ -116,6 +116,7 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_no_bfloat16_activations",
     "why_not_invariant",
 ]
 
@@ -178,13 +179,15 @@ def checksum(part: Tensor) -> int:
     return BACKENDS["cpu"].checksum(part)
 
 
-def kernel_context(num_threads: int) -> KernelContext:
+def kernel_context(num_threads: int, activations: torch.dtype = torch.int8) -> KernelContext:
     """Make the context of an engine's ops on the CPU: a number of threads, and memory.
 
+    activations     what activations are rounded to where they are multiplied with quantized
+                    weights: int8, or bfloat16, see `why_no_bfloat16_activations`.
     Several contexts may be at work at once, each in a thread that has entered it; they take turns
     with the processor's cores. In a thread that entered none, ops run on that thread alone.
     """
-    return BACKENDS["cpu"].kernel_context(num_threads)
+    return BACKENDS["cpu"].kernel_context(num_threads, activations)
 
 
 def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture | None:
@@ -239,6 +242,14 @@ def why_not_invariant(
     return BACKENDS[device.type].why_not_invariant(
         dtype, kv_dtype, head_size=head_size, block_size=block_size, width=width
     )
+
+
+def why_no_bfloat16_activations(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why a `kernel_context` can't have bfloat16 beside quantized weights; None if it can.
+
+    dtype   of the activations that come and go.
+    """
+    return BACKENDS[device.type].why_no_bfloat16_activations(dtype)
 
 
 def isa(device: torch.device, dtype: torch.dtype | None = None) -> str:

@@ -508,7 +508,9 @@ def _workspace(
         packed = max(packed, mixture.num_chosen * (2 * inner + 2 * size))
     value = FORMATS[dtype].code_bits // 8
     arenas = (2 if options.graphs else 1) * value * alive
-    packed_value = 1.25 if quantize is not None and mixture is None else value
+    packed_value: float = value
+    if quantize is not None and mixture is None:
+        packed_value = 1.25 if options.activations == "int8" else 2
     steps = num_tokens * (arenas + math.ceil(packed_value * packed))
     return _RUNNING_BYTES + steps + _tables_and_logits(decoder, options, cache, context)
 

@@ -47,6 +47,7 @@ def test_another_arithmetic_version_or_config_has_another(
         fingerprint(options, "float32"),
         fingerprint(options, "bfloat16"),
         fingerprint(replace(options, quantize="int4"), "float32"),
+        fingerprint(replace(options, activations="bfloat16"), "float32"),
         fingerprint(replace(options, load_format="dummy"), "float32"),
     }
     config = options.model / "config.json"
@@ -54,5 +55,5 @@ def test_another_arithmetic_version_or_config_has_another(
     seen.add(fingerprint(options, "float32"))
     monkeypatch.setattr(module, "__version__", "9.9.9")
     seen.add(fingerprint(options, "float32"))
-    assert len(seen) == 6
+    assert len(seen) == 7
     assert all(int(each, 16) >= 0 and len(each) == 16 for each in seen)

@@ -88,6 +88,19 @@ def check_invariance(
         )
 
 
+def check_activations(options: EngineOptions, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise InvalidRequest if activations beside quantized weights were to be bfloat16 in vain."""
+    if options.activations != "bfloat16":
+        return
+    reason = ops.why_no_bfloat16_activations(device, dtype)
+    if reason is not None:
+        raise InvalidRequest(
+            f"activations=bfloat16 needs a CPU with matrix registers (AMX), and dtype float32 or "
+            f"bfloat16, but {reason}; leave it out, or see `inferno doctor`",
+            param="activations",
+        )
+
+
 def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) -> torch.dtype:
     """Return the dtype of that name; `auto` is the checkpoint's, if the device computes in it."""
     return _DTYPES[

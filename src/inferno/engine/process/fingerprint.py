@@ -27,8 +27,9 @@ def fingerprint(options: EngineOptions, dtype: str, beat: Callable[[], None] = l
 
     beat    called after each piece of the weights, for reading them from a slow disk takes a while.
     """
-    arithmetic = [dtype, options.quantize, options.kv_dtype, options.attention]
-    words = [__version__, options.device.partition(":")[0], *arithmetic, options.load_format]
+    arithmetic = [dtype, options.quantize, options.activations, options.kv_dtype]
+    arithmetic += [options.attention, options.load_format]
+    words = [__version__, options.device.partition(":")[0], *arithmetic]
     digest = hashlib.sha256(json.dumps(words).encode())
     files = model_files(options.model)
     digest.update(files.read(CONFIG, error=ConfigError, max_bytes=MAX_JSON_BYTES))

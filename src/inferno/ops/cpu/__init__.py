@@ -87,6 +87,7 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_no_bfloat16_activations",
     "why_not_invariant",
 ]
 
@@ -114,6 +115,12 @@ def why_not_invariant(
     return reference.why_not_invariant(
         dtype, kv_dtype, head_size=head_size, block_size=block_size, width=width
     )
+
+
+def why_no_bfloat16_activations(dtype: torch.dtype) -> str | None:
+    if dtype not in COMPUTED:
+        return reference.why_no_bfloat16_activations(dtype)
+    return None if _native.has_matrix_registers() else f"the kernels that run are {_native.isa()}"
 
 
 def isa(dtype: torch.dtype | None = None) -> str:

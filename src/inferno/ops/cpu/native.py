@@ -24,9 +24,11 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return _native.empty(list(shape), TYPES[dtype])
 
 
-def kernel_context(num_threads: int) -> _native.KernelContext:
+def kernel_context(
+    num_threads: int, activations: torch.dtype = torch.int8
+) -> _native.KernelContext:
     torch.set_num_threads(1)  # two pools that spin on the same cores ruin each other
-    return _native.KernelContext(num_threads)
+    return _native.KernelContext(num_threads, TYPES[activations])
 
 
 def matrix(x: Tensor) -> _native.Matrix:

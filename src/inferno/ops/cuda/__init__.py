@@ -35,6 +35,7 @@ from inferno.ops.reference import (
     isa,
     kernel_context,
     prefault,
+    why_no_bfloat16_activations,
 )
 
 __all__ = [
@@ -72,5 +73,6 @@ __all__ = [
     "sampling_specs",
     "top_tokens",
     "uniform",
+    "why_no_bfloat16_activations",
     "why_not_invariant",
 ]

@@ -27,6 +27,7 @@ from inferno.ops.reference.memory import (
     new_download,
     new_upload,
     prefault,
+    why_no_bfloat16_activations,
     why_not_invariant,
 )
 from inferno.ops.reference.moe import experts, route
@@ -81,5 +82,6 @@ __all__ = [
     "store",
     "top_tokens",
     "uniform",
+    "why_no_bfloat16_activations",
     "why_not_invariant",
 ]

@@ -42,9 +42,13 @@ def describe_attention(
     return f"{describe(kind)}, in plain PyTorch"
 
 
-def kernel_context(num_threads: int) -> KernelContext:
+def kernel_context(num_threads: int, activations: torch.dtype = torch.int8) -> KernelContext:
     torch.set_num_threads(num_threads)
     return _TorchContext()
+
+
+def why_no_bfloat16_activations(dtype: torch.dtype) -> str | None:
+    return "products are computed in plain PyTorch here"
 
 
 def why_not_invariant(
