@@ -85,7 +85,12 @@ def measure(model: str, folder: Path, name: str, arguments: argparse.Namespace) 
         }
         batch = max(arguments.decode, default=1)
         most = max(batch * (CONTEXT + STEPS + batch), *arguments.prefill, 0)
-        ours = {"threads": threads, "load_format": "safetensors", "context": most}
+        ours = {
+            "threads": threads,
+            "load_format": "safetensors",
+            "context": most,
+            "activations": arguments.activations,
+        }
         if arguments.ik is not None:
             workers["ik"] = Worker(sys.executable, "peer_ik.py")
         for worker in workers.values():
@@ -212,6 +217,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--file", nargs="+", choices=OWN, default=list(OWN))
     parser.add_argument("--prefill", nargs="*", type=int, default=PREFILLS, help="tokens")
     parser.add_argument("--decode", nargs="*", type=int, default=BATCHES, help="requests")
+    parser.add_argument(
+        "--activations", default="int8", help="inferno's: int8, or bfloat16 on a CPU with AMX"
+    )
     parser.add_argument("--start", nargs="+", metavar="MODEL", help="time the start of these only")
     parser.add_argument("--threads", type=int, default=num_usable_cores())
     parser.add_argument("--rounds", type=int, default=5)

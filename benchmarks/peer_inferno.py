@@ -32,13 +32,22 @@ _SPARE_BLOCKS = 64  # of requests that end inside one
 class Peer:
     """An engine, and the requests that it is given."""
 
-    def load(self, path: str, threads: int, quantize: str, load_format: str, context: int) -> str:
+    def load(
+        self,
+        path: str,
+        threads: int,
+        quantize: str,
+        load_format: str,
+        context: int,
+        activations: str = "int8",
+    ) -> str:
         """With a cache for `context` tokens in all. Returns what computes."""
         options = EngineOptions(
             model=Path(path),
             threads=threads,
             quantize=quantize,
             load_format=load_format,
+            activations=activations,
             speculative="off",  # the other engines guess no tokens
             block_size=_BLOCK_SIZE,
             num_blocks=_GROUPS * (context // _BLOCK_SIZE + _SPARE_BLOCKS),

@@ -86,7 +86,7 @@ class EngineOptions:
     activations: str = option(
         "int8",
         help="What activations are rounded to beside quantized weights on a CPU. bfloat16 takes "
-        "one with AMX: prompts, and 16 and more requests together, are faster, and fewer slower.",
+        "one with AMX: prompts, and 32 and more requests together, are faster, and fewer slower.",
         group=Group.MODEL,
         choices=ACTIVATIONS,
     )
