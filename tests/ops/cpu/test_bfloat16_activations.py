@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from inferno import _native, ops
-from inferno.ops import PlainSwiGLU, cpu
+from inferno.ops import cpu
 from inferno.ops.cpu.native import TYPES, matrix
-from inferno.ops.cpu.panels import PanelWeight, empty_panels, stack
+from inferno.ops.cpu.panels import PanelWeight, empty_panels
 from inferno.quantization import (
     BFLOAT16,
     BLOCK_FORMATS,
@@ -26,7 +26,7 @@ from inferno.quantization import (
 )
 from tests.ops.cpu.guarded import copied, guarded
 from tests.ops.cpu.packed_weights import quantized, random_weight
-from tests.ops.cpu.test_block_formats import OFFSETS, make
+from tests.ops.cpu.test_block_formats import OFFSETS, assert_made_of_products, make
 from tests.ops.cpu.test_linear import assert_near, random
 
 LEVEL = "amx"
@@ -192,21 +192,7 @@ def test_experts_are_made_of_their_products(format: WeightFormat, num_tokens: in
             found = [make(format, num_outputs, num_blocks) for _ in range(num_experts)]
         return [weight for weight, _ in found]
 
-    gate_up, down = experts(2 * inner, size), experts(size, inner)
-    x_TE = random(num_tokens, size)
-    experts_TA = torch.arange(2 * num_tokens).view(-1, 2) % num_experts
-    weights_TA = torch.rand(num_tokens, 2, generator=torch.Generator().manual_seed(3))
-    result_TE = cpu.experts(
-        *(x_TE, experts_TA, weights_TA, stack(gate_up), stack(down)), activation=PlainSwiGLU()
-    )
-    for x_E, chosen, weights, result_E in zip(
-        x_TE, experts_TA.tolist(), weights_TA, result_TE, strict=True
-    ):
-        expected_E = torch.zeros(size)
-        for expert, weight in zip(chosen, weights, strict=True):
-            gated_F = cpu.gated_linear(x_E[None], gate_up[expert])
-            expected_E += cpu.linear(gated_F, down[expert])[0] * weight
-        assert torch.equal(result_E, expected_E)
+    assert_made_of_products(experts(2 * inner, size), experts(size, inner), num_tokens)
 
 
 @pytest.mark.parametrize("num_rows", [1, 20, 515])

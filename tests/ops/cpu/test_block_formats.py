@@ -147,9 +147,17 @@ def test_experts_are_made_of_their_products(format: WeightFormat) -> None:
     num_experts, size, inner = 4, 256, 512
     gate_up = [make(format, 2 * inner, 256 // _block_inputs(format))[0] for _ in range(num_experts)]
     down = [make(format, size, inner // _block_inputs(format))[0] for _ in range(num_experts)]
-    x_TE = random(9, size)
-    experts_TA = torch.arange(18).view(9, 2) % num_experts
-    weights_TA = torch.rand(9, 2, generator=torch.Generator().manual_seed(3))
+    assert_made_of_products(gate_up, down, num_tokens=9)
+
+
+def assert_made_of_products(
+    gate_up: list[PanelWeight], down: list[PanelWeight], num_tokens: int
+) -> None:
+    """Hold a mixture's outputs against its experts' products, two for each token."""
+    size = gate_up[0].shape[1]
+    x_TE = random(num_tokens, size)
+    experts_TA = torch.arange(2 * num_tokens).view(-1, 2) % len(gate_up)
+    weights_TA = torch.rand(num_tokens, 2, generator=torch.Generator().manual_seed(3))
     result_TE = cpu.experts(
         *(x_TE, experts_TA, weights_TA, stack(gate_up), stack(down)), activation=PlainSwiGLU()
     )
