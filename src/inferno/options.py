@@ -21,7 +21,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 ATTENTION_KINDS = ("auto", "reference", "flash")
 CAPTURES = ("lazy", "start")
 PREEMPTIONS = ("auto", "recompute", "swap")
-KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "fp8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
 SPECULATIONS = ("auto", "off", "ngram", "early")
 LOAD_FORMATS = ("safetensors", "dummy")
@@ -130,7 +130,7 @@ class EngineOptions:
     kv_dtype: str = option(
         "auto",
         help="What keys and values are kept in; auto is what is computed with, or 16 bits "
-        "where weights are quantized.",
+        "where weights are quantized. fp8 (e4m3) is for CUDA devices.",
         group=Group.MEMORY,
         choices=KV_DTYPES,
     )
