@@ -22,7 +22,7 @@ ATTENTION_KINDS = ("auto", "reference", "flash")
 ACTIVATIONS = ("int8", "bfloat16")
 CAPTURES = ("lazy", "start")
 PREEMPTIONS = ("auto", "recompute", "swap")
-KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8")
+KV_DTYPES = ("auto", "float32", "bfloat16", "float16", "int8", "fp8")
 QUANTIZATIONS = ("none", *quantization.QUANTIZATIONS)
 SPECULATIONS = ("auto", "off", "ngram", "early")
 LOAD_FORMATS = ("safetensors", "dummy")
@@ -138,7 +138,7 @@ class EngineOptions:
     kv_dtype: str = option(
         "auto",
         help="What keys and values are kept in; auto is what is computed with, or 16 bits "
-        "where weights are quantized.",
+        "where weights are quantized. fp8 (e4m3) is for CUDA devices.",
         group=Group.MEMORY,
         choices=KV_DTYPES,
     )

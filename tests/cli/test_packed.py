@@ -61,6 +61,13 @@ def test_without_kernels_it_is_refused_in_one_line(
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_keys_in_fp8_are_refused_on_a_cpu_in_one_line(folder: Path) -> None:
+    result = generate(folder, "--kv-dtype", "fp8")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --kv-dtype=fp8 needs kernels that only CUDA devices")
+    assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.parametrize("option", ["--quantize", "--kv-dtype"])
 @pytest.mark.parametrize("command", ["generate", "play"])
 def test_another_word_has_exit_code_2(command: str, option: str) -> None:

@@ -61,6 +61,13 @@ def test_the_log_line_says_what_runs(
     assert (facts.attention, facts.kv_dtype) == (attention, kv_dtype)
 
 
+def test_keys_in_fp8_are_refused_before_weights_are_read(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InvalidRequest, match=r"^kv_dtype=fp8 needs kernels that only CUDA"):
+        build_engine(EngineOptions(model=tmp_path, kv_dtype="fp8", num_blocks=4))
+
+
 @needs_kernels
 def test_kernels_take_what_they_are_said_to_take() -> None:
     cpu = torch.device("cpu")

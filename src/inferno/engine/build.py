@@ -100,6 +100,7 @@ class _Resolved:
     max_model_len: int
     device: torch.device
     dtype: torch.dtype
+    kv_dtype: torch.dtype
     num_early_layers: int | None
     steps_ahead: bool
 
@@ -130,6 +131,7 @@ def build_engine(
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
+    kv_dtype = choose_kv_dtype(options, dtype, device)
     check_invariance(options, device, dtype, config)
     check_activations(options, device, dtype)
     if device.type == "cpu":
@@ -146,6 +148,7 @@ def build_engine(
         max_model_len=max_model_len,
         device=device,
         dtype=dtype,
+        kv_dtype=kv_dtype,
         num_early_layers=num_early_layers,
         steps_ahead=steps_ahead,
     )
@@ -166,7 +169,7 @@ def _load(
 ) -> Engine:
     """Load the model of a checked config and put an engine around it, as the plan says."""
     options, config, max_model_len = resolved.options, resolved.config, resolved.max_model_len
-    device, dtype = resolved.device, resolved.dtype
+    device, dtype, kv_dtype = resolved.device, resolved.dtype, resolved.kv_dtype
     kernels = ops.kernel_context(
         options.threads or num_usable_cores(), getattr(torch, options.activations)
     )
@@ -175,7 +178,6 @@ def _load(
     with kernels:
         model = load_model(options, resolved.hf_config, config, device, dtype, progress)
     return_free_memory()  # through which weights passed
-    kv_dtype = choose_kv_dtype(options, dtype, device)
     layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
     if device.type not in ("cpu", "cuda"):  # whose kernels are the project's own, and tested
         check_ops(device, dtype, kv_dtype, config)

@@ -280,7 +280,7 @@ def empty_cache(
 ) -> LayerKV:
     """Return unfilled keys and values of a layer, in the layout of the device's kernels.
 
-    int8 needs kernels (`has_kernels`).
+    int8 needs kernels (`has_kernels`), and float8_e4m3fn those of CUDA.
     """
     with device:
         return BACKENDS[device.type].empty_cache(shape_NSKD, dtype)

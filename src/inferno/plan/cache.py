@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from inferno.plan.shape import LayerCache
 
-_VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-_SCALE_BYTES = 4  # of the values of a head, where they are int8
+_VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
+_SCALE_BYTES = 4  # of the values of a head, where they are codes of one byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,5 +60,5 @@ class CacheShape:
         return min(whole, math.ceil((span - 1) / self.block_size) + 1)
 
     def _bytes_of(self, layer: LayerCache) -> int:
-        scales = _SCALE_BYTES if self.dtype == "int8" else 0
+        scales = _SCALE_BYTES if _VALUE_BYTES[self.dtype] == 1 else 0
         return 2 * layer.num_kv_heads * (layer.head_dim * _VALUE_BYTES[self.dtype] + scales)

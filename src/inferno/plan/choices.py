@@ -48,7 +48,12 @@ def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:
 
 
 def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16: bool) -> str:
-    """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized."""
+    """Return the type of keys and values; `auto` is the computation's, or 16 bits if quantized.
+
+    Types have PyTorch's names, so what options call fp8 is float8_e4m3fn.
+    """
+    if asked == "fp8":
+        return "float8_e4m3fn"
     if asked != "auto":
         return asked
     # Kernels of GPUs read 16 bits only of the type that they compute in.

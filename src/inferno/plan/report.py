@@ -191,7 +191,7 @@ def _smaller(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]
             sizes.append(([f"--quantize {name}"], changed))
     for flags, changed in sizes:
         yield flags, changed
-        if options.kv_dtype != "int8":
+        if options.kv_dtype not in ("int8", "fp8"):
             yield [*flags, "--kv-dtype int8"], replace(changed, kv_dtype="int8")
 
 

@@ -69,6 +69,28 @@ def test_keys_in_int8_are_refused_beside_activations_that_no_kernel_takes() -> N
         assert device.choose_kv_dtype(options, dtype, CPU) is torch.int8
 
 
+@pytest.mark.parametrize(
+    ("where", "attention"),
+    [("cpu", "auto"), ("mps", "auto"), ("cuda", "reference"), ("cuda", "flash")],
+)
+def test_keys_in_fp8_are_refused_where_no_kernel_reads_them(where: str, attention: str) -> None:
+    options = EngineOptions(model=Path("model"), kv_dtype="fp8", attention=attention)
+    with pytest.raises(InvalidRequest) as caught:
+        device.choose_kv_dtype(options, torch.bfloat16, torch.device(where))
+    assert caught.value.param == "kv_dtype"
+    assert f"on {where} with --attention {attention}; leave --kv-dtype out" in str(caught.value)
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8", "fp8"])
+def test_keys_in_fp8_are_for_whatever_a_gpu_computes_in(quantize: str) -> None:
+    paged_attention = pytest.importorskip("inferno.ops.cuda.paged_attention")
+    options = EngineOptions(model=Path("model"), quantize=quantize, kv_dtype="fp8")
+    for dtype, cached in paged_attention.CACHED.items():
+        kept = device.choose_kv_dtype(options, dtype, torch.device("cuda"))
+        assert kept is torch.float8_e4m3fn
+        assert kept in cached
+
+
 @pytest.mark.parametrize("declared", ["int8", 3, ["float32"], "torch.float32"])
 def test_a_strange_declared_dtype_is_refused(declared: object) -> None:
     with pytest.raises(ConfigError, match="--dtype"):

@@ -254,6 +254,7 @@ Reason = Callable[..., str | None]
     ("changed", "reason"),
     [
         ({}, None),
+        ({"kv_dtype": torch.float8_e4m3fn}, None),
         ({"dtype": torch.float32}, "--dtype bfloat16 or float16"),
         ({"kv_dtype": torch.float16}, "keys and values are in float16"),
         ({"head_size": 24}, "heads have 24 values"),

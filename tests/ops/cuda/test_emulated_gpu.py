@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,18 @@ from torch import Tensor
 
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
+from inferno.engine.process.serve import facts_of
+from inferno.ops.cuda import paged_attention
 from inferno.ops.cuda.elementwise import silu_mul
 from inferno.options import EngineOptions
-from inferno.requests import Request, SamplingParams
+from inferno.plan.memory import make_plan
+from inferno.plan.shape import read_shape
+from inferno.requests import Request, SamplingParams, TokenEvent
 from tests.engine.fake_device import WaitedFor
 from tests.ops.cuda.emulated_gpu import CUDA, Emulation, emulated_gpu, on_cuda
 from tests.ops.cuda.interpreted_products import needs_interpreter
-from tests.ops.cuda.test_whole_models import MODELS
+from tests.ops.cuda.test_whole_models import MODELS, SIZES
+from tests.tiny import expected_logits, save_tiny
 
 pytestmark = [pytest.mark.gpu, needs_interpreter]
 
@@ -34,9 +39,17 @@ ASKED: list[dict[str, Any]] = [
     {"prompt_logprobs": 1, "logprobs": 2, "seed": 2},
     {"logprobs": 1, "logprob_token_ids": [3, 4], "seed": 4},
 ]
+TEXT = [5, 17, 80, 3, 44, 44, 9, 61]
 
 
 def answers(engine: Engine, asked: list[dict[str, Any]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for event in events(engine, asked):
+        found.setdefault(event.request_id, []).extend(event.token_ids)
+    return found
+
+
+def events(engine: Engine, asked: list[dict[str, Any]]) -> Iterator[TokenEvent]:
     for number, params in enumerate(asked):
         engine.add_request(
             Request(
@@ -45,12 +58,10 @@ def answers(engine: Engine, asked: list[dict[str, Any]]) -> dict[str, list[int]]
                 params=SamplingParams(max_tokens=4, ignore_eos=True, **params),
             )
         )
-    found: dict[str, list[int]] = {}
     while engine.has_work:
         for event in engine.step():
             assert event.error is None, event.error
-            found.setdefault(event.request_id, []).extend(event.token_ids)
-    return found
+            yield event
 
 
 @pytest.mark.slow
@@ -91,6 +102,86 @@ def test_an_engine_has_all_that_it_reads_on_its_gpu(
         engine.close()
     assert [len(tokens) for tokens in found.values()] == [4] * num_asked
     assert counts.num_captures > 0 or "speculative" in changed
+
+
+# Caches in FP8
+
+
+def build(folder: Path, **changed: Any) -> Engine:
+    options: dict[str, Any] = {
+        "dtype": "float16",
+        "num_blocks": 32,
+        "max_num_seqs": 2,
+        "max_num_batched_tokens": 16,
+        "max_model_len": 64,
+        "swap_space": 0.01,
+        "speculative": "off",
+    }
+    return build_engine(EngineOptions(model=folder, device="cuda", **{**options, **changed}))
+
+
+def test_a_cache_in_fp8_errs_as_its_codes_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside plain PyTorch, over the same codes and over keys and values that nobody rounded."""
+    exact_TV = expected_logits(MODELS["qwen3"](tmp_path), TEXT)
+    with emulated_gpu():
+        engine = build(tmp_path, kv_dtype="fp8", graphs=False)
+        found_TV = engine.logits(TEXT).cpu()
+        monkeypatch.setattr(paged_attention, "_takes", lambda *_: False)
+        same_codes_TV = engine.logits(TEXT).cpu()
+        engine.close()
+    largest = exact_TV.abs().max()
+    assert (found_TV - same_codes_TV).abs().max() < 2e-3 * largest
+    assert 2e-3 * largest < (found_TV - exact_TV).abs().max() < 0.1 * largest
+
+
+def test_a_plan_has_the_bytes_of_a_cache_in_fp8(tmp_path: Path) -> None:
+    save_tiny(tmp_path, "qwen3", **SIZES)
+    options = EngineOptions(
+        model=tmp_path, device="cuda", dtype="float16", kv_dtype="fp8", num_blocks=32
+    )
+    with emulated_gpu():
+        engine = build(tmp_path, kv_dtype="fp8", graphs=False)
+        found, facts = engine.footprint, facts_of(engine, options, lambda: None)
+        engine.close()
+    plan = make_plan(read_shape(tmp_path), options, 1 << 34, gpu_total=1 << 34)
+    assert plan.cache_bytes == found.kv_cache_bytes
+    # 33 blocks of 16 tokens, with two heads of 64 codes and a scale, of keys and of values.
+    assert found.kv_cache_bytes == 33 * 16 * 2 * 2 * (64 + 4)
+    assert facts.kv_dtype == plan.kv_dtype == "float8_e4m3fn"
+    assert facts.attention.startswith("flash, from")
+
+
+def log_probabilities(engine: Engine, asked: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for event in events(engine, asked):
+        found.setdefault(event.request_id, []).extend(event.logprobs)
+    return found
+
+
+@pytest.mark.slow
+def test_scales_and_codes_in_fp8_come_back_from_the_host(tmp_path: Path) -> None:
+    """Bits are those of any batch, so whoever was swapped out says what it says alone."""
+    MODELS["qwen3"](tmp_path)
+    with emulated_gpu() as counts:
+        shared: dict[str, Any] = {
+            "kv_dtype": "fp8",
+            "block_size": 2,
+            "batch_invariant": True,
+            "prefix_cache": False,
+        }
+        asked = [{"temperature": 0.0, "logprobs": 1}] * 2
+        plain = build(tmp_path, **shared)
+        expected = log_probabilities(plain, asked)
+        plain.close()
+        swapping = build(tmp_path, num_blocks=7, preemption="swap", **shared)
+        found = log_probabilities(swapping, asked)
+        num_swaps = swapping.occupancy.num_swaps
+        swapping.close()
+    assert found == expected
+    assert num_swaps > 0
+    assert counts.num_captures > 0
 
 
 # The emulation itself: what it catches

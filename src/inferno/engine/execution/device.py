@@ -22,6 +22,7 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "int8": torch.int8,
+    "float8_e4m3fn": torch.float8_e4m3fn,
 }
 
 
@@ -40,7 +41,10 @@ def find_device(name: str) -> torch.device:
 def choose_kv_dtype(
     options: EngineOptions, dtype: torch.dtype, device: torch.device
 ) -> torch.dtype:
-    """Return the type of keys and values; `auto` is the one computed with, 16 bits if quantized."""
+    """Return the type of keys and values; `auto` is the one computed with, 16 bits if quantized.
+
+    Raises InvalidRequest where nothing computes with the type that was asked for.
+    """
     name = choices.choose_kv_dtype(
         options.kv_dtype,
         str(dtype).removeprefix("torch."),
@@ -51,6 +55,12 @@ def choose_kv_dtype(
         raise InvalidRequest(
             "kv_dtype=int8 needs inferno's compiled kernels, which do not run here or are left out "
             f"by --attention {options.attention}; use --kv-dtype bfloat16, or see `inferno doctor`",
+            param="kv_dtype",
+        )
+    if options.kv_dtype == "fp8" and not (device.type == "cuda" and options.attention == "auto"):
+        raise InvalidRequest(
+            "kv_dtype=fp8 needs kernels that only CUDA devices have, and attention is to run on "
+            f"{device} with --attention {options.attention}; leave --kv-dtype out",
             param="kv_dtype",
         )
     if name == "int8" and device.type == "cpu" and dtype is torch.float16:

@@ -44,7 +44,7 @@ def measure(model: Model, kv: Sequence[LayerKV]) -> Footprint:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name that options have for a dtype, such as bfloat16."""
+    """Return the name that PyTorch has for a dtype, such as bfloat16."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -64,7 +64,8 @@ class KVLayout:
 
 def token_bytes(spec: KVSpec) -> int:
     """Return the bytes of a token's keys and values in one layer."""
-    scale_bytes = torch.float32.itemsize if spec.dtype is torch.int8 else 0
+    has_scales = spec.dtype in (torch.int8, torch.float8_e4m3fn)
+    scale_bytes = torch.float32.itemsize if has_scales else 0
     return 2 * spec.num_kv_heads * (spec.head_dim * spec.dtype.itemsize + scale_bytes)
 
 
