@@ -316,7 +316,7 @@ SPEED = (
         "Speculation is on by default; to switch it off, type: inferno play demo --speculative off",
         doing="[switch|turn] [speculation off|off speculation|speculation on|on speculation];"
         "use speculative decoding",
-        naming="--speculative off;the option --speculative",
+        naming="--speculative off",
         asking=(
             "is [speculation|speculative decoding] on[| by default]",
             "must I switch on speculation",

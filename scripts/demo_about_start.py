@@ -197,7 +197,7 @@ START = (
         "To use another chat template, type: inferno play demo --chat-template chat.jinja",
         doing="[use|give|try] [another|my own|a different] chat template;[replace|change] the chat "
         "template",
-        naming="--chat-template;a chat template of my own",
+        naming="a chat template of my own",
         asking=("[can|may] I [replace|change] the chat template of a model",),
     ),
     Topic(

@@ -58,7 +58,7 @@ def test_sampling_params_name_what_is_meant(name: str, answer: str) -> None:
         ("temperature", r"params=SamplingParams\(temperature="),
         ("max_model_length", "did you mean `max_model_len`"),
         ("temprature", r"did you mean params=SamplingParams\(temperature="),
-        ("wobble", "it has `allow_unknown_config`"),
+        ("wobble", "it has `activations`, `allow_unknown_config`"),
     ],
 )
 def test_models_name_what_is_meant(kind: type, name: str, answer: str) -> None:

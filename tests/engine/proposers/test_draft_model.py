@@ -578,7 +578,8 @@ def test_a_busy_engine_of_demo_tells_the_same_bits() -> None:
         {"temperature": 1.3, "top_k": 30, "presence_penalty": 0.5, "frequency_penalty": 0.3},
         {"temperature": 1.0, "min_p": 0.05, "min_tokens": 12, "logit_bias": {20: 2.0}},
     ]
-    prompts = demo_prompts(10)
+    # Of one length, whatever the texts are: five of them take more room than there is.
+    prompts = [(ids * 32)[:32] for ids in demo_prompts(10)]
 
     def run(engine: Engine) -> dict[ahead.Key, ahead.Outcome]:
         outcomes: dict[ahead.Key, ahead.Outcome] = {}
