@@ -80,7 +80,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # pip compiles the Python files that it installs, but not those of an editable package: a start takes
-# half a second longer wherever the environment forbids Python to keep what it compiles.
+# up to a second longer wherever the environment forbids Python to keep what it compiles.
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	$(BIN)/python -m compileall -q src/inferno

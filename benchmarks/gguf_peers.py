@@ -1,7 +1,7 @@
 """How fast is inferno on this CPU beside llama.cpp and ik_llama.cpp, reading the same GGUF files?
 
     python benchmarks/gguf_peers.py --peer-python PYTHON --ik FOLDER [--model NAME ...]
-        [--file Q4_K_M ...]
+        [--file Q4_K_M ...] [--activations bfloat16]
 
 PYTHON has llama-cpp-python and gguf; FOLDER has ik_llama.cpp's `llama-bench` and
 `llama-batched-bench` (without --ik it is left out). Models have real shapes and random weights.

@@ -64,8 +64,8 @@ class KVLayout:
 
 def token_bytes(spec: KVSpec) -> int:
     """Return the bytes of a token's keys and values in one layer."""
-    has_scales = spec.dtype in (torch.int8, torch.float8_e4m3fn)
-    scale_bytes = torch.float32.itemsize if has_scales else 0
+    are_codes = spec.dtype.itemsize == 1
+    scale_bytes = torch.float32.itemsize if are_codes else 0
     return 2 * spec.num_kv_heads * (spec.head_dim * spec.dtype.itemsize + scale_bytes)
 
 
