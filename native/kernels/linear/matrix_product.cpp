@@ -2,7 +2,8 @@
 //
 // A pair of panels is multiplied with all row blocks by a part of the inputs at a time, whose
 // vectors stay in the L1 cache; sums lie in a thread's memory meanwhile. Codes of a part become
-// bfloat16 there too (matrix_codes.h).
+// bfloat16 there too (matrix_codes.h). For a lone row block all inputs are one part: its sums stay
+// in the registers, and what is unpacked for it is soon written over.
 #include "matrix_product.h"
 
 #if defined(__AMX_BF16__)
@@ -20,6 +21,10 @@ constexpr Index kMatrixRows = 2 * kRegisterRows;
 
 // Words of the inputs that are multiplied at a time: of two panels, 16 KiB.
 constexpr Index kPartWords = 8 * kRegisterWords;
+
+// Registers' vectors of a panel that are kept while codes are unpacked for a lone row block. A
+// choice: of 2, 4 and 8 none is faster.
+constexpr Index kKeptVectors = 4;
 
 // Bytes of rows that go over a pair of panels before it is the next one's turn: half of the L2
 // cache of a processor with such registers.
@@ -98,6 +103,7 @@ class StoredVectors {
     void place(MatrixTile& tile, const TilePanels<P>& of, const Part& part) const {
         tile.codes = data_ + of.panels[0] * panel_bytes_ + part.first_word * kVector;
         tile.codes_stride = (of.panels[P - 1] - of.panels[0]) * panel_bytes_;
+        tile.codes_mask = -1;
         tile.prefetch_bytes = kRegisterRows * kVector / part.num_blocks;
     }
 
@@ -119,7 +125,7 @@ class StoredVectors {
 };
 
 // Vectors of codes are made bfloat16 a part at a time, beside the products of the first row block;
-// those of the others find them.
+// those of the others find them, if there are others.
 template <class Format>
 class UnpackedVectors {
    public:
@@ -132,9 +138,11 @@ class UnpackedVectors {
     static constexpr Index kMemory = 2 * kPartWords * kVector;
 
     template <int P>
-    void place(MatrixTile& tile, const TilePanels<P>&, const Part&) const {
+    void place(MatrixTile& tile, const TilePanels<P>&, const Part& part) const {
+        const bool are_lone = part.num_blocks == 1;
         tile.codes = memory_;
-        tile.codes_stride = kPartWords * kVector;
+        tile.codes_stride = (are_lone ? kKeptVectors * kRegisterWords : kPartWords) * kVector;
+        tile.codes_mask = are_lone ? kKeptVectors - 1 : -1;
         tile.prefetch = nullptr;  // unpackers do it themselves
         tile.count = round_up(tile.count, kGroupVectors);  // the last group is filled up
     }
@@ -153,10 +161,13 @@ class UnpackedVectors {
                                             : begin + tile.count / kGroupVectors;
             const char* scales = scales_ + of.panels[p] * Scales<Format>::bytes_of(num_groups_);
             unpackers[p].begin(codes_ + begin * kBytes, codes_ + next * kBytes, scales, first,
-                               memory_ + p * tile.codes_stride);
+                               tile.count / kGroupVectors);
         }
-        matrix_tile<A, P, 1>(tile, [&unpackers](Index step) {
-            each<P>([&](auto p) { unpackers[p.value].unpack(step); });
+        matrix_tile<A, P, 1>(tile, [&](Index step) {
+            char* vectors = memory_ + (step & tile.codes_mask) * kGroupVectors * kVector;
+            each<P>([&](auto p) {
+                unpackers[p.value].unpack(step, vectors + p.value * tile.codes_stride);
+            });
         });
     }
 
@@ -173,15 +184,16 @@ template <class Source, int P>
 void sum_panels(const Product& product, const Source& source, Range blocks,
                 const TilePanels<P>& panels, float* sums) {
     const Index count = num_words(product.weight.inputs);
+    const Index part_words = blocks.size() == 1 ? max(1, count) : kPartWords;
     const Index first_row = product.x.rows(blocks.begin).begin;
     Part part;
     part.num_blocks = blocks.size();
     MatrixTile tile;
     Index shaped_rows = 0;
-    for (Index w = 0; w == 0 || w < count; w += kPartWords) {  // without inputs sums are zeros
+    for (Index w = 0; w == 0 || w < count; w += part_words) {  // without inputs sums are zeros
         part.first_word = w;
-        part.num_words = min(kPartWords, count - w);
-        part.is_last = w + kPartWords >= count;
+        part.num_words = min(part_words, count - w);
+        part.is_last = w + part_words >= count;
         tile.count = part.num_words;
         tile.is_first = w == 0;
         source.place(tile, panels, part);

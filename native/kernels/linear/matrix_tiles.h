@@ -22,6 +22,7 @@ struct MatrixTile {
     Index rows;
     const char* codes;
     Index codes_stride;   // bytes from panel to panel
+    Index codes_mask;     // what counts of the number of a register's vectors, which may take turns
     Index count;          // of words, and of a panel's vectors
     bool is_first;        // whether sums begin here, or go on
     float* sums;          // [rows][panels][16]
@@ -102,8 +103,10 @@ template <int A, int P, Index kAhead, class Prepare>
         each_sum([&](auto i, float* sums) { load_register<i.value>(sums, row_bytes); });
     }
     const std::uint32_t* x = tile.x;
-    const char* codes = tile.codes;
     const char* next = tile.prefetch;
+    const auto codes_of = [&tile](Index step) {
+        return tile.codes + (step & tile.codes_mask) * (kRegisterRows * kVector);
+    };
     const Index steps = tile.count / kRegisterWords;
     for (Index step = 0; step < steps + kAhead; ++step) {
         if (step < steps) prepare(step);
@@ -116,12 +119,11 @@ template <int A, int P, Index kAhead, class Prepare>
             }
             next += tile.prefetch_bytes;
         }
-        add_words<A, P>(x, codes, tile.codes_stride);
+        add_words<A, P>(x, codes_of(step - kAhead), tile.codes_stride);
         x += tile.rows * kRegisterWords;
-        codes += kRegisterRows * kVector;
     }
     if (const Index left = tile.count % kRegisterWords; left > 0) {
-        const LastVectors<P> last(codes, tile.codes_stride, left);
+        const LastVectors<P> last(codes_of(steps), tile.codes_stride, left);
         add_words<A, P>(x, last.vectors[0], kRegisterRows * kVector);
     }
     each_sum([&](auto i, float* sums) { store_register<i.value>(sums, row_bytes); });
