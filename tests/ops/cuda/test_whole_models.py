@@ -23,7 +23,7 @@ from tests.mxfp4 import save_tiny_mxfp4
 from tests.ops.cuda.interpreted_products import in_order
 from tests.tiny import expected_logits, save_tiny
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("only_listed_forms")]
 
 SIZES: dict[str, Any] = {
     "hidden_size": 128,
