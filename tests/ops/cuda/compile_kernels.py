@@ -64,9 +64,18 @@ ALLOWED_STACK: dict[str, tuple[int, str]] = {
         24,
         "stops at 96, 128 or 168 registers, on SM80 and SM89; not read in the loop over keys",
     ),
-    r"decode_attention_kernel float16 int8 256 32$": (
-        16,
-        "255 registers, for more than 16 heads a group, on SM100; not read in the loop over keys",
+    r"prefill_attention_kernel float32 float32 (80|96) 16$": (
+        8,
+        "stops at 80 registers, on SM90 and SM100; read once, after the loop over keys",
+    ),
+    r"decode_attention_kernel float16 (int8|float8_e4m3fn) 256 32$": (
+        32,
+        "255 registers, for more than 16 heads a group, on SM90 and SM100; not read in the loop "
+        "over keys",
+    ),
+    r"combine_splits_kernel \w+ \w+ 256 1$": (
+        8,
+        "stops at 56 registers, on SM100; read once, after the loop over splits",
     ),
     r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
     r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_(bias_)?64$": (

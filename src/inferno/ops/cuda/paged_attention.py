@@ -85,7 +85,7 @@ class Tile:
     per_multiprocessor: int = 1
 
 
-_COMBINING = Tile(rows=1, keys=MERGED.value, num_warps=4, num_stages=3)
+_COMBINING = Tile(rows=1, keys=MERGED.value, num_warps=4, num_stages=1)
 
 
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
