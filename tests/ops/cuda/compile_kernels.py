@@ -78,7 +78,7 @@ ALLOWED_STACK: dict[str, tuple[int, str]] = {
         "stops at 56 registers, on SM100; read once, after the loop over splits",
     ),
     r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
-    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_(bias_)?64$": (
+    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_64$": (
         16,
         "stops at 72 registers, on SM80; at most one word for each chunk is read in the loop",
     ),

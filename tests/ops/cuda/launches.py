@@ -21,7 +21,7 @@ from inferno.ops.cuda.shipped import shipped_variants
 from inferno.ops.cuda.variants import Variant
 
 # Powers of two that follow from a model's number of experts, and from a step's choices of them.
-_SIZES = {"route_kernel": ("BLOCK_X", "BLOCK_A")}
+_SIZES: dict[str, tuple[str, ...]] = {"route_kernel": ("BLOCK_X", "BLOCK_A")}
 _SIZES |= dict.fromkeys(("gate_up_kernel", "down_kernel"), ("BLOCK",))
 _DEFAULTS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
 

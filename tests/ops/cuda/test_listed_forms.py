@@ -100,7 +100,7 @@ def launch_mixtures() -> None:
         if bias_XF is not None:
             given["gate_up_bias_XF"] = zeros(EXPERTS, 2 * size, dtype=dtype)
             given["down_bias_XE"] = zeros(EXPERTS, size, dtype=dtype)
-        weights = []
+        weights: list[Any] = []
         for num_rows in (2 * size, size):
             shape = torch.Size((EXPERTS, num_rows, size))
             ranges = (RowRange(num_rows, format or ops.float_format(dtype)),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,9 @@ import triton.language as tl
 from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
 from inferno.ops.cuda.shipped import KERNEL_MODULES, shipped_variants
 from tests.ops.cuda.compile_kernels import (
+    ALLOWED_NARROW,
+    ALLOWED_REPEATS,
+    ALLOWED_STACK,
     Compiled,
     compile_in_processes,
     form_of,
@@ -141,6 +145,12 @@ def test_every_kernel_is_listed(chip: Chip) -> None:
     counts = Counter(variant.name for variant in shipped_variants(chip))
     assert [name for name, count in counts.items() if count > 1] == []
     assert all(variant.chip is chip for variant in shipped_variants(chip))
+
+
+def test_what_is_allowed_is_allowed_to_kernels_that_there_are() -> None:
+    names = {variant.name for chip in CHIPS for variant in shipped_variants(chip)}
+    patterns = [*ALLOWED_STACK, *ALLOWED_NARROW, *ALLOWED_REPEATS]
+    assert [one for one in patterns if not any(re.match(one, name) for name in names)] == []
 
 
 @pytest.mark.parametrize("module", KERNEL_MODULES, ids=lambda module: module.__name__)
