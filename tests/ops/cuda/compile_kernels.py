@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib
+import inspect
 import json
 import math
 import os
@@ -21,12 +22,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction, KernelInterface
 
 from inferno.ops.cuda.chips import CHIPS, Chip
 from inferno.ops.cuda.shipped import shipped_variants
@@ -60,12 +64,21 @@ ALLOWED_STACK: dict[str, tuple[int, str]] = {
         24,
         "stops at 96, 128 or 168 registers, on SM80 and SM89; not read in the loop over keys",
     ),
-    r"decode_attention_kernel float16 int8 256 32$": (
-        16,
-        "255 registers, for more than 16 heads a group, on SM100; not read in the loop over keys",
+    r"prefill_attention_kernel float32 float32 (80|96) 16$": (
+        8,
+        "stops at 80 registers, on SM90 and SM100; read once, after the loop over keys",
+    ),
+    r"decode_attention_kernel float16 (int8|float8_e4m3fn) 256 32$": (
+        32,
+        "255 registers, for more than 16 heads a group, on SM90 and SM100; not read in the loop "
+        "over keys",
+    ),
+    r"combine_splits_kernel \w+ \w+ 256 1$": (
+        8,
+        "stops at 56 registers, on SM100; read once, after the loop over splits",
     ),
     r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
-    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_(bias_)?64$": (
+    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_64$": (
         16,
         "stops at 72 registers, on SM80; at most one word for each chunk is read in the loop",
     ),
@@ -166,11 +179,39 @@ def compile_variant(variant: Variant) -> Compiled:
 def form_of(variant: Variant) -> str:
     """Return the digest of all that a variant's code follows from."""
     form = (
-        *(triton.__version__, variant.kernel.cache_key, variant.chip.capability),
+        *(triton.__version__, text_of(variant.kernel), variant.chip.capability),
         *(sorted(variant.signature.items()), sorted(variant.constants.items(), key=str)),
         *(variant.num_warps, variant.num_stages, variant.has_fused_multiply_add),
     )
     return hashlib.sha256(repr(form).encode()).hexdigest()
+
+
+@cache
+def text_of(kernel: Any) -> str:
+    """Return the text of a kernel, and all that it names: functions and constants.
+
+    Triton's own key has numbers of lines too, so that a line more in a file would have all of its
+    kernels compiled again.
+    """
+    texts: dict[str, str] = {}
+    _collect_texts(kernel, texts)
+    return repr(sorted(texts.items()))
+
+
+def _collect_texts(kernel: Any, texts: dict[str, str]) -> None:
+    function = kernel.fn
+    place = f"{function.__module__}.{function.__qualname__}"
+    if place in texts:
+        return
+    # What Triton has read, for the file may have changed since; interpreted kernels have no such.
+    text = kernel.src if isinstance(kernel, JITFunction) else inspect.getsource(function)
+    texts[place] = f"{text} {function.__defaults__}"
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, tl.constexpr):
+            texts[f"{function.__module__}.{name}"] = repr(value.value)
+        elif isinstance(value, KernelInterface):
+            _collect_texts(value, texts)
 
 
 def _measure(binary: Any) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import torch
 
 pytest.importorskip("triton")
 
+from inferno.ops.cuda.chips import INTERPRETED
 from tests.ops.cuda import faster_interpreter
+from tests.ops.cuda.launches import listed_forms, noted_launches
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -28,6 +30,14 @@ def _emulated(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with emulated_gpu():
         yield
+
+
+@pytest.fixture
+def only_listed_forms() -> Iterator[None]:
+    """Have a test fail that launches a kernel in a form that isn't listed among those shipped."""
+    with noted_launches() as launched:
+        yield
+    assert sorted(launched - listed_forms(INTERPRETED), key=repr) == []
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.ops.cuda.interpreted_products import needs_interpreter
 from tests.ops.cuda.test_whole_models import MODELS, SIZES
 from tests.tiny import expected_logits, save_tiny
 
-pytestmark = [pytest.mark.gpu, needs_interpreter]
+pytestmark = [pytest.mark.gpu, needs_interpreter, pytest.mark.usefixtures("only_listed_forms")]
 
 FEW = {"max_num_batched_tokens": 16, "max_num_seqs": 2}  # a step of experts takes seconds
 ASKED: list[dict[str, Any]] = [

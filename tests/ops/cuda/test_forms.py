@@ -6,18 +6,14 @@ multiples of 16 bytes. Kernels aren't run here; what a launch would look for is 
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import CUDABackend
-from triton.runtime import jit
 from triton.runtime.interpreter import InterpretedFunction
 
 from inferno import ops
@@ -26,6 +22,7 @@ from inferno.engine.execution.static_batcher import StaticBatcher, _Layout, _Pla
 from inferno.ops import AttentionKind, Batch, SamplingSpec
 from inferno.ops.cuda.packed_weights import CodedWeight
 from inferno.quantization import FP8_DYNAMIC, INT8, RowRange
+from tests.ops.cuda.launches import bind
 
 pytestmark = [
     pytest.mark.gpu,
@@ -42,31 +39,11 @@ class Forms:
     """What each kernel would have been compiled for."""
 
     of_kernel: dict[str, set[Any]] = field(default_factory=lambda: defaultdict(set))
-    _binders: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
     def note(self, kernel: Any, args: Any, kwargs: Any) -> None:
-        binder = self._binders.get(kernel.fn)
-        if binder is None:
-            binder = self._binders[kernel.fn] = _binder(kernel)
-        bound, specialization, options = binder(*args, **kwargs)
-        form = zip(bound, map(tuple, specialization), strict=True)
-        self.of_kernel[kernel.fn.__name__].add((*form, *sorted(options.items())))
-
-
-def _binder(kernel: Any) -> Callable[..., Any]:
-    """Return Triton's function from a launch's arguments to what they are compiled for."""
-    signature = inspect.signature(kernel.fn)
-    numbers, arrays = (
-        kernel.kwargs.get(name) or ()
-        for name in ("do_not_specialize", "do_not_specialize_on_alignment")
-    )
-    parameters = [
-        jit.KernelParam(i, each, each.name in numbers, each.name in arrays)
-        for i, each in enumerate(signature.parameters.values())
-    ]
-    backend = CUDABackend(GPUTarget("cuda", 90, 32))
-    binder: Callable[..., Any] = jit.create_function_from_signature(signature, parameters, backend)
-    return binder
+        bound = bind(kernel, args, kwargs)
+        form = zip(bound.arguments, bound.specialization, strict=True)
+        self.of_kernel[kernel.fn.__name__].add((*form, *sorted(bound.options.items())))
 
 
 @pytest.fixture

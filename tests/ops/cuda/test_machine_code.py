@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import triton
+import triton.language as tl
 
 from inferno.ops.cuda.chips import CHIPS, INTERPRETED, Chip
 from inferno.ops.cuda.shipped import KERNEL_MODULES, shipped_variants
 from tests.ops.cuda.compile_kernels import (
+    ALLOWED_NARROW,
+    ALLOWED_REPEATS,
+    ALLOWED_STACK,
     Compiled,
     compile_in_processes,
     form_of,
@@ -103,9 +110,11 @@ def test_the_warps_that_repeat_a_product() -> None:
 def test_a_form_is_all_that_the_code_follows_from() -> None:
     """Two variants of one form are compiled once, so nothing else may tell their code apart."""
     first = next(variants(CHIPS[0]))
-    one = replace(first, kernel=SimpleNamespace(cache_key="text"))
+    one = replace(first, kernel=_kernel("return helper(x) + ONE"))
     others = [
-        replace(one, kernel=SimpleNamespace(cache_key="another text")),
+        replace(one, kernel=_kernel("return helper(x) + TWO")),
+        replace(one, kernel=_kernel("return helper(x) + ONE", helper="return x + x")),
+        replace(one, kernel=_kernel("return helper(x) + ONE", number=2)),
         replace(one, signature={**one.signature, "x": "*fp16:16"}),
         replace(one, signature={**one.signature, "x": "*bf16"}),
         replace(one, constants={**one.constants, "SIZE": 512}),
@@ -116,6 +125,19 @@ def test_a_form_is_all_that_the_code_follows_from() -> None:
     ]
     assert len({form_of(each) for each in (one, *others)}) == 1 + len(others)
     assert form_of(replace(one, name="another", is_in_check=False)) == form_of(one)
+    lower = _kernel("return helper(x) + ONE", num_lines=9)
+    assert form_of(replace(one, kernel=lower)) == form_of(one)
+
+
+def _kernel(body: str, helper: str = "return x", number: int = 1, num_lines: int = 1) -> Any:
+    """A kernel of a module that is written so: num_lines empty ones, a helper, a kernel."""
+    text = "\n" * num_lines + f"def helper(x):\n    {helper}\n\n\ndef kernel(x):\n    {body}\n"
+    module: dict[str, Any] = {"__name__": "written", "ONE": tl.constexpr(number)}
+    file_name = f"<{hash(text)}>"
+    linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
+    exec(compile(text, file_name, "exec"), module)
+    module["helper"] = triton.jit(module["helper"])
+    return triton.jit(module["kernel"])
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
@@ -123,6 +145,12 @@ def test_every_kernel_is_listed(chip: Chip) -> None:
     counts = Counter(variant.name for variant in shipped_variants(chip))
     assert [name for name, count in counts.items() if count > 1] == []
     assert all(variant.chip is chip for variant in shipped_variants(chip))
+
+
+def test_what_is_allowed_is_allowed_to_kernels_that_there_are() -> None:
+    names = {variant.name for chip in CHIPS for variant in shipped_variants(chip)}
+    patterns = [*ALLOWED_STACK, *ALLOWED_NARROW, *ALLOWED_REPEATS]
+    assert [one for one in patterns if not any(re.match(one, name) for name in names)] == []
 
 
 @pytest.mark.parametrize("module", KERNEL_MODULES, ids=lambda module: module.__name__)

@@ -19,7 +19,7 @@ EPS = 1e-6
 LENS = [5, 2]
 DTYPES = [torch.float32, torch.float16, *[torch.bfloat16] * torch.cuda.is_available()]
 STEP = {torch.float32: 2e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}
-ORDERS = ["NSKD", "NKSD", "NKDS", "DKSN"]
+ORDERS = ["NKSD", "NSKD", "DKSN"]  # the kernel takes the first alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def tables_of(shape: Shape, lens: list[int]) -> list[list[int]]:
 
 
 def empty_kv(
-    shape: Shape, num_blocks: int, device: torch.device, cache: torch.dtype, order: str = "NSKD"
+    shape: Shape, num_blocks: int, device: torch.device, cache: torch.dtype, order: str = "NKSD"
 ) -> LayerKV:
     """A cache whose axes lie in that order, with NaN or 99 in all slots, and scales of NaN."""
     sizes = dict(zip("NSKD", (num_blocks, shape.block_size, shape.num_kv_heads), strict=False))
@@ -122,7 +122,7 @@ def run(
     *,
     has_norms: bool,
     cache: torch.dtype,
-    order: str = "NSKD",
+    order: str = "NKSD",
     lens: list[int] = LENS,
 ) -> tuple[Tensor, LayerKV, Tensor, LayerKV, Tensor]:
     """The kernel's queries and cache, then the reference's, whose cache is exact; the slots."""
@@ -154,7 +154,7 @@ def test_with_norms_it_is_the_reference(
 
 @pytest.mark.parametrize(
     ("name", "order"),
-    [*((name, "NSKD") for name in SHAPES), *(("odd half", o) for o in ORDERS[1:])],
+    [*((name, "NKSD") for name in SHAPES), *(("odd half", o) for o in ORDERS[1:])],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_without_norms_every_bit_is_the_references(
@@ -169,12 +169,9 @@ def test_without_norms_every_bit_is_the_references(
         assert torch.equal(read(kv, slots_T, what), read(plain, slots_T, what))
 
 
-@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("cache", [torch.float32, torch.int8, torch.float8_e4m3fn])
-def test_other_slots_keep_what_they_hold(
-    cache: torch.dtype, order: str, device: torch.device
-) -> None:
-    _, kv, *_, slots_T = run(SHAPES["odd half"], device, has_norms=False, cache=cache, order=order)
+def test_other_slots_keep_what_they_hold(cache: torch.dtype, device: torch.device) -> None:
+    _, kv, *_, slots_T = run(SHAPES["odd half"], device, has_norms=False, cache=cache)
     written = set(slots_T.tolist())
     for x_NSKD in (kv.keys_NSKD, kv.values_NSKD):
         for slot, x_KD in enumerate(x_NSKD.float().flatten(0, 1)):

@@ -19,11 +19,12 @@ from inferno.ops import reference
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 from tests.fp8 import save_tiny_fp8
+from tests.mxfp4 import SIZES as GPT_OSS
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.ops.cuda.interpreted_products import in_order
 from tests.tiny import expected_logits, save_tiny
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("only_listed_forms")]
 
 SIZES: dict[str, Any] = {
     "hidden_size": 128,
@@ -105,6 +106,20 @@ def test_logits_are_those_of_transformers(saved: tuple[Path, Any], device: torch
     expected_TV = expected_logits(model, TEXT)
     error = (logits_TV - expected_TV).abs().max() / expected_TV.abs().max()
     assert error < 1e-2, error
+
+
+def test_gpt_oss_in_floats_is_quantized(
+    tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device.type == "cpu":
+        monkeypatch.setitem(ops.BACKENDS, "cpu", Interpreted())
+    model = save_tiny(tmp_path, "gpt_oss", **{**GPT_OSS, "head_dim": 64, "num_hidden_layers": 1})
+    engine = build(tmp_path, device, "int8")
+    logits_TV = engine.logits(TEXT)
+    engine.close()
+    expected_TV = expected_logits(model, TEXT)
+    error = (logits_TV - expected_TV).abs().max() / expected_TV.abs().max()
+    assert error < 5e-2, error
 
 
 @pytest.mark.parametrize("saved", ["qwen3", "qwen3 in FP8"], indirect=True)

@@ -13,6 +13,13 @@ from inferno.ops.batch import LayerKV
 QUANTIZED = (torch.int8, torch.float8_e4m3fn)
 
 
+def is_laid_out(kv: LayerKV) -> bool:
+    """Return whether keys and values lie as `empty_cache` makes them, which kernels rely on."""
+    _, slots, heads, size = kv.keys_NSKD.shape
+    expected = (heads * slots * size, size, slots * size, 1)
+    return kv.keys_NSKD.stride() == kv.values_NSKD.stride() == expected
+
+
 def empty_cache(shape_NSKD: tuple[int, int, int, int], dtype: torch.dtype) -> LayerKV:
     """Return unfilled keys and values, both seen as [N, S, K, D]; with scales where quantized.
 

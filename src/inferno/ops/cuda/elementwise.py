@@ -7,6 +7,7 @@ so that 16-bit values come 128 bits at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import triton
@@ -18,6 +19,8 @@ from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight
 
+# Rows are copied as words of the same size, so that one kernel serves both types of 16 bits.
+_WORDS = {2: torch.int16, 4: torch.int32}
 _COLUMNS = 1024
 _WARPS = _COLUMNS // (8 * 32)  # eight values a thread
 
@@ -33,13 +36,13 @@ def embedding_kernel(
     num_parts,
     COLUMNS: tl.constexpr,
 ):
-    """Copy a part of one token's row; an id outside the table gives zeros."""
+    """Copy a part of one token's row of words; an id outside the table gives zeros."""
     token = (tl.program_id(0) // num_parts).to(tl.int64)
     i = (tl.program_id(0) % num_parts) * COLUMNS + tl.arange(0, COLUMNS)
     row = tl.load(ids + token)
     # Padded tokens may have any id, and must read no memory that isn't the table's.
     num_read = tl.where((row >= 0) & (row < num_rows), num_features, 0)
-    values = tl.load(weight + row * weight_stride_v + i, i < num_read, other=0.0)
+    values = tl.load(weight + row * weight_stride_v + i, i < num_read, other=0)
     tl.store(out + token * num_features + i, values, i < num_features)
 
 
@@ -73,9 +76,10 @@ def embedding(ids_T: Tensor, weight_VE: Tensor | PackedWeight) -> Tensor:
     out_TE = weight_VE.new_empty((len(ids_T), num_features))
     if len(ids_T) == 0:
         return out_TE
-    num_parts = triton.cdiv(num_features, _COLUMNS)
+    num_parts, words = triton.cdiv(num_features, _COLUMNS), _WORDS[weight_VE.itemsize]
     embedding_kernel[(len(ids_T) * num_parts,)](
-        *(ids_T, weight_VE, out_TE, weight_VE.stride(0), num_rows, num_features, num_parts),
+        *(ids_T, weight_VE.view(words), out_TE.view(words)),
+        *(weight_VE.stride(0), num_rows, num_features, num_parts),
         COLUMNS=_COLUMNS,
         num_warps=_WARPS,
         num_stages=1,
@@ -105,34 +109,43 @@ def silu_mul(gate_up_TF: Tensor) -> Tensor:
 
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield both kernels for each type, with rows of multiples of 16 and other sizes."""
-    for dtype, letters in TYPE_NAMES.items():
-        for mark in (":16", ""):
-            pointer, number = f"*{letters}:16", f"i32{mark}"
-            common = {"out": pointer, "num_features": number, "num_parts": "i32"}
-            kernels = {
-                "embedding": (
-                    embedding_kernel,
-                    {"ids": "*i64:16", "weight": pointer, "weight_stride_v": number}
-                    | {"num_rows": "i32", **common},
-                    2,
-                ),
-                "silu_mul": (
-                    silu_mul_kernel,
-                    {"gate_up": pointer, "gate_up_stride_t": number, **common},
-                    3,
-                ),
-            }
-            for name, (kernel, signature, num_passes) in kernels.items():
-                yield Variant(
-                    name=f"{name} {letters}{'' if mark else ' odd width'}",
-                    kernel=kernel,
-                    signature=signature,
-                    constants={"COLUMNS": _COLUMNS},
-                    chip=chip,
-                    num_warps=_WARPS,
-                    num_stages=1,
-                    work=Work(num_bytes=num_passes * _COLUMNS * dtype.itemsize),
-                    is_bound_by_memory=bool(mark),
-                    is_in_check=(letters, mark) == ("bf16", ":16"),
-                    has_fused_multiply_add=False,
-                )
+    for mark in (":16", ""):
+        for size, words in _WORDS.items():
+            pointer, number = f"*i{8 * words.itemsize}:16", f"i32{mark}"
+            signature = {"ids": "*i64:16", "weight": pointer, "out": pointer, "num_parts": "i32"}
+            signature |= {"weight_stride_v": number, "num_rows": "i32", "num_features": number}
+            name = f"embedding {8 * size} bits"
+            yield _variant(chip, name, embedding_kernel, signature, mark, size, num_passes=2)
+        for dtype, letters in TYPE_NAMES.items():
+            # float32 only meets weights that round activations to FP8.
+            if dtype is not torch.float32 or chip.has_fp8:
+                signature = dict.fromkeys(("gate_up", "out"), f"*{letters}:16")
+                signature |= dict.fromkeys(("gate_up_stride_t", "num_features"), f"i32{mark}")
+                signature |= {"num_parts": "i32"}
+                name, size = f"silu_mul {letters}", dtype.itemsize
+                yield _variant(chip, name, silu_mul_kernel, signature, mark, size, num_passes=3)
+
+
+def _variant(
+    chip: Chip,
+    name: str,
+    kernel: Any,
+    signature: dict[str, str],
+    mark: str,
+    size: int,
+    *,
+    num_passes: int,
+) -> Variant:
+    return Variant(
+        name=f"{name}{'' if mark else ' odd width'}",
+        kernel=kernel,
+        signature=signature,
+        constants={"COLUMNS": _COLUMNS},
+        chip=chip,
+        num_warps=_WARPS,
+        num_stages=1,
+        work=Work(num_bytes=num_passes * _COLUMNS * size),
+        is_bound_by_memory=bool(mark),
+        is_in_check=bool(mark) and size == 2 and "fp16" not in name,
+        has_fused_multiply_add=False,
+    )

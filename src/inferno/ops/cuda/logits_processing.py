@@ -35,7 +35,7 @@ def _penalized(logit, count, factors):
     return tl.where(logit > _LARGEST, _LARGEST, logit)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_tokens"])
+@triton.jit(do_not_specialize=["num_rows", "num_tokens", "vocab_size", "logits_stride_r"])
 def penalize_kernel(
     logits,
     lists,
@@ -134,24 +134,21 @@ def _staged(
 
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield the kernel of this file in every configuration that is launched on a chip."""
-    for mark in (":16", ""):
-        for has_drawn in (True, False):
-            drawn: dict[str, object] = {} if has_drawn else {"drawn": None}
-            types = {"logits": "*fp32:16", "lists": "*i32:16", "drawn": "*i64:16"}
-            types |= dict.fromkeys(("num_rows", "num_tokens"), "i32")
-            types |= dict.fromkeys(("vocab_size", "logits_stride_r"), f"i32{mark}")
-            yield Variant(
-                name=" ".join(
-                    ["penalize", *(["odd rows"] * (not mark)), *(["with a draw"] * has_drawn)]
-                ),
-                kernel=penalize_kernel,
-                signature={arg: kind for arg, kind in types.items() if arg not in drawn},
-                constants={"BLOCK": _BLOCK, "SEARCH": _SEARCH} | drawn,
-                chip=chip,
-                num_warps=4,
-                num_stages=3,
-                # A sector of 32 bytes is read and written for each token.
-                work=Work(num_bytes=_BLOCK * (8 + 2 * 32)),
-                is_in_check=bool(mark),
-                has_fused_multiply_add=False,
-            )
+    for has_drawn in (True, False):
+        drawn: dict[str, object] = {} if has_drawn else {"drawn": None}
+        types = {"logits": "*fp32:16", "lists": "*i32:16", "drawn": "*i64:16"}
+        numbers = ("num_rows", "num_tokens", "vocab_size", "logits_stride_r")
+        types |= dict.fromkeys(numbers, "i32")
+        yield Variant(
+            name=f"penalize{' with a draw' * has_drawn}",
+            kernel=penalize_kernel,
+            signature={arg: kind for arg, kind in types.items() if arg not in drawn},
+            constants={"BLOCK": _BLOCK, "SEARCH": _SEARCH} | drawn,
+            chip=chip,
+            num_warps=4,
+            num_stages=3,
+            # A sector of 32 bytes is read and written for each token.
+            work=Work(num_bytes=_BLOCK * (8 + 2 * 32)),
+            is_in_check=True,
+            has_fused_multiply_add=False,
+        )

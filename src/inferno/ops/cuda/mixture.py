@@ -510,15 +510,15 @@ def combine_kernel(
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield the kernels for every type, format, tile and order, and combine's for every type.
 
-    Experts have either SwiGLU without biases or, as floats and in MXFP4, the clamped one with them:
-    no model has other pairs.
+    Experts have either SwiGLU without biases or the clamped one with them: no model has other
+    pairs.
     """
     for dtype, letters in TYPE_NAMES.items():
         every_rows = (_FEW_ROWS,) if dtype is torch.float32 else (_FEW_ROWS, _SOME_ROWS, _MANY_ROWS)
         kinds = product(("", *_CODED_INPUTS), every_rows, (True, False), (True, False))
         for format, rows, is_even, is_sorted in kinds:
             if rows <= _choose_rows(chip, dtype, 1 << 20, 1) and (is_sorted or rows == _FEW_ROWS):
-                for is_clamped in (False, True) if format in ("", MXFP4.name) else (False,):
+                for is_clamped in (False, True):
                     given = (chip, dtype, letters, format, rows, is_even, is_sorted, is_clamped)
                     yield from _of_kind(*given)
         yield Variant(
@@ -553,7 +553,8 @@ def _of_kind(
     floats, strides = f"*{letters}:16", ("weight_stride_x", "weight_stride_o")
     order = "*i32:16" if is_sorted else "*i64:16"
     signature = (
-        {"experts": "*i64:16", "order": order, "bounds": order, "bias": floats}
+        {"experts": "*i64:16", "order": order, "bounds": order}
+        | ({"bias": floats} if is_clamped else {})
         | {"weight": "*i32:16" if format else floats, "scales": "*i32:16" if format else floats}
         | dict.fromkeys((*strides, "num_inputs"), "i32:16")
         | dict.fromkeys(("scales_stride_x", "scales_stride_o", "num_choices", "num_experts"), "i32")
@@ -562,6 +563,7 @@ def _of_kind(
     of_gate_up |= {"num_hidden": "i32:16", "alpha": "fp32", "limit": "fp32"}
     of_down = {"hidden": floats, "products": floats, "num_outputs": "i32:16"}
     constants = _constants(tile, format, num_inputs) | {"HAS_BIAS": is_clamped}
+    constants |= {} if is_clamped else {"bias": None}
     constants |= {"IS_SORTED": is_sorted, "BLOCK": 128 if is_sorted else MOST_UNSORTED}
     words = [f"{rows} rows", "even" if is_even else "odd", "sorted" if is_sorted else "unsorted"]
     words += ["clamped"] if is_clamped else []

@@ -18,10 +18,10 @@ from inferno.ops.cuda import elementwise
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.dequantize import CHUNK, elements, format_constants, scale
 from inferno.ops.cuda.packed_weights import (
-    SLOTS,
     CodedWeight,
     InvariantFloats,
     chunk_inputs,
+    formats_of,
 )
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight
@@ -87,8 +87,8 @@ def gather_kernel(
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield the kernel for each format and type."""
-    for format in SLOTS:
+    """Yield the kernel for each type, and each format that an embedding may be in."""
+    for format in formats_of("embed_tokens"):
         for letters in TYPE_NAMES.values():
             yield Variant(
                 name=f"gather {format} {letters}",

@@ -205,6 +205,16 @@ class CodedExperts:
         return CodedWeight(self.format, shape, self.dtype, self.codes[index], self.scales[index])
 
 
+def formats_of(module: str) -> Iterator[WeightFormat]:
+    """Yield the formats that a module's weight may be in: those that files have, or floats become.
+
+    module  the last part of its name.
+    """
+    for format in SLOTS:
+        if format.parts or format.choose(module) == format.name:
+            yield format
+
+
 def chunk_inputs(format: WeightFormat) -> int:
     """Return the number of inputs of a chunk."""
     return CHUNK_WORDS * len(SLOTS[format])

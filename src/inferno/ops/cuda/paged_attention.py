@@ -35,7 +35,7 @@ from inferno.ops.cuda.attention_kernels import (
     decode_attention_kernel,
     prefill_attention_kernel,
 )
-from inferno.ops.cuda.cache import QUANTIZED
+from inferno.ops.cuda.cache import QUANTIZED, is_laid_out
 from inferno.ops.cuda.captured_graph import refuse_capture
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.norms import MAX_WIDTH
@@ -68,7 +68,6 @@ _TYPES = {
 _FORMATS = {torch.int8: "int8", torch.float8_e4m3fn: "float8_e4m3"}
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 _MOST_WORKSPACE = 1 << 28  # bytes of partial results, unless one key/value head alone has more
-_COMBINING_WARPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +83,9 @@ class Tile:
     num_warps: int
     num_stages: int
     per_multiprocessor: int = 1
+
+
+_COMBINING = Tile(rows=1, keys=MERGED.value, num_warps=4, num_stages=1)
 
 
 def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int) -> Tile:
@@ -263,14 +265,13 @@ def why_not_invariant(
 
 
 def _takes(q_THD: Tensor, batch: Batch, kv: LayerKV, scale: float, out: Tensor | None) -> bool:
-    _, slots, heads, size = kv.keys_NSKD.shape
-    laid_out = (heads * slots * size, size, slots * size, 1)
+    slots, size = kv.keys_NSKD.shape[1], kv.keys_NSKD.shape[3]
     return (
         not batch.attention.is_by_name
         and kv.keys_NSKD.dtype in CACHED.get(q_THD.dtype, ())
         and size in head_sizes(q_THD.dtype, kv.keys_NSKD.dtype)
         and slots & (slots - 1) == 0
-        and kv.keys_NSKD.stride() == kv.values_NSKD.stride() == laid_out
+        and is_laid_out(kv)
         and scale > 0
         and (out is None or (out.stride(-1) == 1 and out.dtype is q_THD.dtype))
     )
@@ -375,7 +376,8 @@ class _Call:
                 *(first * self.group_size, max_splits, self.window, self.few_rows, self.num_sinks),
                 HEAD_SIZE=self.head_size,
                 BLOCK_D=triton.next_power_of_2(self.head_size),
-                num_warps=_COMBINING_WARPS,
+                num_warps=_COMBINING.num_warps,
+                num_stages=_COMBINING.num_stages,
             )
 
     def _num_tiles(self, rows: int) -> int:
@@ -455,8 +457,9 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 yield _variant(
                     chip, decode_attention_kernel, dtype, cached, head_size, tile, in_check
                 )
-        tile = Tile(1, MERGED.value, _COMBINING_WARPS, 1)
-        yield _variant(chip, combine_splits_kernel, dtype, dtype, head_size, tile, is_in_check)
+        yield _variant(
+            chip, combine_splits_kernel, dtype, dtype, head_size, _COMBINING, is_in_check
+        )
 
 
 def _variant(

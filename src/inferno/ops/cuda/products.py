@@ -44,6 +44,7 @@ from inferno.ops.cuda.packed_weights import (
     CodedWeight,
     InvariantFloats,
     chunk_inputs,
+    formats_of,
 )
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedWeight, RowRanges
@@ -480,15 +481,20 @@ def _add_slot(total, words, scale_word, x_tile, SLOT: tl.constexpr, FORMAT: tl.c
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield every kernel of this file in every configuration that is launched on a chip."""
-    formats = (None, *SLOTS)
+    """Yield every kernel of this file in every configuration that is launched on a chip.
+
+    Only logits are float32, of a head without bias, which isn't in all formats.
+    """
+    formats, of_heads = (None, *SLOTS), (None, *formats_of("lm_head"))
     choices = [
-        (format, half, is_gated, has_bias, out)
+        (format, half, is_gated, has_bias, half)
         for format in formats
         for half in _HALVES.values()
         for is_gated in (False, True)
         for has_bias in (False, True)
-        for out in ((half,) if is_gated else (half, "fp32"))
+    ]
+    choices += [
+        (format, half, False, False, "fp32") for format in of_heads for half in _HALVES.values()
     ]
     for format, half, is_gated, has_bias, out in choices:
         flags = {"IS_GATED": is_gated, "HAS_BIAS": has_bias}

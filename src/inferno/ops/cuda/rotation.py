@@ -2,8 +2,8 @@
 
 A program of `rotate_and_store_kernel` takes some heads of one token, of its queries, keys or
 values: one launch does all that lies between a layer's products and its attention. A head's two
-halves are two tiles, so that a pair (i, i + D/2) meets in one thread. Keys and values go to the
-cache by its strides, in any order of its axes.
+halves are two tiles, so that a pair (i, i + D/2) meets in one thread. Keys and values go to a cache
+that lies as `cache.empty_cache` makes it.
 
 Codes of 8 bits come with a scale per token and head, the largest magnitude divided by the largest
 code. Their arithmetic is that of the CPU's kernels: quotients rounded right, the nearest code, the
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from inferno.ops import reference
 from inferno.ops.batch import Batch, LayerKV
+from inferno.ops.cuda.cache import is_laid_out
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
@@ -39,9 +40,7 @@ _STORED = {"int8": "i8", "float8": "u8"}
 
 _STRIDES = (
     *("q_stride_t", "q_stride_h", "k_stride_t", "k_stride_k", "v_stride_t", "v_stride_k"),
-    *("cos_sin_stride_t", "keys_stride_n", "keys_stride_s", "keys_stride_k", "keys_stride_d"),
-    *("values_stride_n", "values_stride_s", "values_stride_k", "values_stride_d"),
-    *("scales_stride_n", "scales_stride_k", "scales_stride_s"),
+    "cos_sin_stride_t",
 )
 
 
@@ -144,21 +143,13 @@ def _store_heads(
     pairs,
     is_inside,
     num_heads,
-    block,
-    offset,
-    cache_stride_n,
-    cache_stride_s,
-    cache_stride_k,
-    cache_stride_d,
-    scales_stride_n,
-    scales_stride_k,
-    scales_stride_s,
+    places,
     HALF: tl.constexpr,
     KIND: tl.constexpr,
 ):
-    """Write heads of one token, given in halves, to a slot of the cache."""
-    to = cache + block * cache_stride_n + offset * cache_stride_s + heads * cache_stride_k
-    to_low, to_high = to + pairs * cache_stride_d, to + (pairs + HALF) * cache_stride_d
+    """Write heads of one token, given in halves, to their places among all heads of the cache."""
+    to_low = cache + places * (2 * HALF) + pairs
+    to_high = to_low + HALF
     if KIND == "plain":
         tl.store(to_low, low.to(cache.dtype.element_ty), is_inside)
         tl.store(to_high, high.to(cache.dtype.element_ty), is_inside)
@@ -171,11 +162,7 @@ def _store_heads(
         most = tl.max(tl.maximum(low_magnitude, high_magnitude), axis=1)[:, None]
         poison = tl.sum(wide_low * 0.0 + wide_high * 0.0, axis=1)[:, None]
         scale = tl.div_rn(most, tl.full(most.shape, largest_code, tl.float32))
-        tl.store(
-            scales + block * scales_stride_n + heads * scales_stride_k + offset * scales_stride_s,
-            scale + poison,
-            heads < num_heads,
-        )
+        tl.store(scales + places, scale + poison, heads < num_heads)
         tl.store(to_low, quantized(wide_low, scale, KIND), is_inside)
         tl.store(to_high, quantized(wide_high, scale, KIND), is_inside)
 
@@ -201,17 +188,6 @@ def rotate_and_store_kernel(
     v_stride_t,
     v_stride_k,
     cos_sin_stride_t,
-    keys_stride_n,
-    keys_stride_s,
-    keys_stride_k,
-    keys_stride_d,
-    values_stride_n,
-    values_stride_s,
-    values_stride_k,
-    values_stride_d,
-    scales_stride_n,
-    scales_stride_k,
-    scales_stride_s,
     num_heads,
     num_kv_heads,
     num_slots,
@@ -245,32 +221,20 @@ def rotate_and_store_kernel(
         kv_tile = (tile - num_q_tiles) % num_kv_tiles
         heads = kv_tile * HEADS + tl.arange(0, HEADS)[:, None]
         is_kv = (heads < num_kv_heads) & (pairs < HALF)
+        places = (block * num_kv_heads + heads) * num_slots + offset
         if tile < num_q_tiles + num_kv_tiles:
             low, high = _load_halves(k + token * k_stride_t, heads, pairs, is_kv, k_stride_k, HALF)
             low, high = _normalized(low, high, k_norm, pairs, eps, HALF)
             low, high = _rotated(low, high, cos_sin_t, pairs, HALF)
             _store_heads(
-                *(low, high, keys, key_scales, heads, pairs, is_kv, num_kv_heads, block, offset),
-                *(keys_stride_n, keys_stride_s, keys_stride_k, keys_stride_d),
-                *(scales_stride_n, scales_stride_k, scales_stride_s, HALF, KIND),
+                *(low, high, keys, key_scales, heads, pairs, is_kv, num_kv_heads, places),
+                *(HALF, KIND),
             )
         else:
             low, high = _load_halves(v + token * v_stride_t, heads, pairs, is_kv, v_stride_k, HALF)
             _store_heads(
-                *(
-                    low,
-                    high,
-                    values,
-                    value_scales,
-                    heads,
-                    pairs,
-                    is_kv,
-                    num_kv_heads,
-                    block,
-                    offset,
-                ),
-                *(values_stride_n, values_stride_s, values_stride_k, values_stride_d),
-                *(scales_stride_n, scales_stride_k, scales_stride_s, HALF, KIND),
+                *(low, high, values, value_scales, heads, pairs, is_kv, num_kv_heads, places),
+                *(HALF, KIND),
             )
 
 
@@ -319,15 +283,13 @@ def rotate_and_store(
     keys_NSKD, values_NSKD = kv.keys_NSKD, kv.values_NSKD
     if kind == "float8":
         keys_NSKD, values_NSKD = keys_NSKD.view(torch.uint8), values_NSKD.view(torch.uint8)
-    scale_strides = (0, 0, 0) if kv.key_scales_NKS is None else kv.key_scales_NKS.stride()
     tile = _choose(head_size)
     num_tiles = triton.cdiv(num_heads, tile.heads) + 2 * triton.cdiv(num_kv_heads, tile.heads)
     rotate_and_store_kernel[(num_tokens * num_tiles,)](
         *(q_THD, k_TKD, v_TKD, cos_sin_TD, batch.groups[kv.group].slots_T, q_norm_D, k_norm_D),
         *(out_THD, keys_NSKD, values_NSKD, kv.key_scales_NKS, kv.value_scales_NKS),
         *(q_THD.stride()[:2] + k_TKD.stride()[:2] + v_TKD.stride()[:2]),
-        *(cos_sin_TD.stride(0), *keys_NSKD.stride(), *values_NSKD.stride(), *scale_strides),
-        *(num_heads, num_kv_heads, keys_NSKD.shape[1], eps),
+        *(cos_sin_TD.stride(0), num_heads, num_kv_heads, keys_NSKD.shape[1], eps),
         HALF=head_size // 2,
         HALF_TILE=tile.half,
         HEADS=tile.heads,
@@ -351,6 +313,7 @@ def _takes(heads: tuple[Tensor, ...], norms: tuple[Tensor | None, ...], kv: Laye
         and all(one.dtype is dtype and one.stride(-1) == 1 for one in heads)
         and (all(one is None for one in norms) or all(_is_weight(one, dtype) for one in norms))
         and (is_coded or kv.keys_NSKD.dtype is dtype)
+        and is_laid_out(kv)
     )
 
 
@@ -383,14 +346,10 @@ def variants(chip: Chip) -> Iterator[Variant]:
         for letters in TYPE_NAMES.values():
             for kind in ("plain", *_CODES.values()):
                 for has_norms in (False, True):
-                    yield _variant(chip, head_size, letters, kind, has_norms, is_transposed=False)
-                # Keys of which the positions of a dimension lie side by side.
-                yield _variant(chip, head_size, letters, kind, False, is_transposed=True)
+                    yield _variant(chip, head_size, letters, kind, has_norms)
 
 
-def _variant(
-    chip: Chip, head_size: int, letters: str, kind: str, has_norms: bool, *, is_transposed: bool
-) -> Variant:
+def _variant(chip: Chip, head_size: int, letters: str, kind: str, has_norms: bool) -> Variant:
     tile = _choose(head_size)
     pointers = dict.fromkeys(("q", "k", "v", "out"), f"*{letters}:16")
     pointers |= {"cos_sin": "*fp32:16", "slots": "*i64"}
@@ -400,18 +359,12 @@ def _variant(
         "HALF_TILE": tile.half,
         "HEADS": tile.heads,
         "KIND": kind,
-        "values_stride_d": 1,
     }
     strides = dict.fromkeys(_STRIDES, "i32:16")
-    if is_transposed:
-        constants |= {"keys_stride_s": 1}
-    else:
-        constants |= {"keys_stride_d": 1}
     if kind == "plain":
         constants |= {"key_scales": None, "value_scales": None}
     else:
         pointers |= dict.fromkeys(("key_scales", "value_scales"), "*fp32:16")
-        constants |= {"scales_stride_s": 1}
     if has_norms:
         pointers |= dict.fromkeys(("q_norm", "k_norm"), f"*{letters}:16")
     else:
@@ -422,7 +375,7 @@ def _variant(
         for name, type_name in (pointers | strides | numbers).items()
         if name not in constants
     }
-    words = [letters, f"cache {kind}"] + ["norms"] * has_norms + ["keys transposed"] * is_transposed
+    words = [letters, f"cache {kind}"] + ["norms"] * has_norms
     element_bytes = {"fp32": 4}.get(letters, 2)
     return Variant(
         name=f"rotate_and_store {' '.join(words)} head {head_size}",
@@ -433,7 +386,7 @@ def _variant(
         num_warps=1,
         num_stages=1,
         work=Work(num_bytes=2 * tile.heads * head_size * element_bytes),
-        is_bound_by_memory=not is_transposed,
-        is_in_check=(letters, head_size, is_transposed) == ("bf16", 128, False) and has_norms,
+        is_bound_by_memory=True,
+        is_in_check=(letters, head_size) == ("bf16", 128) and has_norms,
         has_fused_multiply_add=False,
     )
