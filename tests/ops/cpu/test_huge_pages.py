@@ -13,7 +13,7 @@ from torch import Tensor
 
 from inferno import _native, ops
 from inferno.ops.cpu import huge_pages
-from inferno.ops.cpu.huge_pages import weight_memory
+from inferno.ops.cpu.huge_pages import small_beginning, weight_memory
 from tests.patience import PATIENCE
 
 HUGE_PAGE = 2 << 20
@@ -120,17 +120,48 @@ def test_weights_are_moved_to_huge_pages_in_the_background() -> None:
     weights = [weight_memory(size).fill_(3) for size in (8 << 20, 150 << 20, 100_001)]
     places = [weight.data_ptr() for weight in weights]
     kv = ops.empty_cache((2, 16, 1, 64), torch.bfloat16, torch.device("cpu"))
-    prefault = ops.prefault([kv], 0)
-    assert isinstance(prefault, _native.Prefault)
-    deadline = time.monotonic() + PATIENCE
-    while not prefault.is_done:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    wait_for(ops.prefault([kv], 0))
     for weight, place in zip(weights, places, strict=True):
         assert weight.data_ptr() == place
         assert weight.eq(3).all()
         assert "hg" in mapping_of(weight)["VmFlags:"]
         assert int(mapping_of(weight)["AnonHugePages:"][0]) > 0 or not has_room
+
+
+@pytest.mark.skipif(
+    not (HAS_HUGE_PAGES and _native.can_collapse()), reason="this system moves no pages"
+)
+def test_the_first_token_of_a_cache_waits_for_no_huge_page() -> None:
+    kv = ops.empty_cache((300, 16, 8, 128), torch.bfloat16, torch.device("cpu"))
+    firsts = [
+        half[-half.data_ptr() % HUGE_PAGE // half[0].nbytes + 1]  # in its first whole huge page
+        for half in (kv.keys_NSKD, kv.values_NSKD)
+    ]
+    before = own_memory()
+    for first in firsts:
+        first.fill_(2.0)
+    assert own_memory() - before < HUGE_PAGE
+    wait_for(ops.prefault([kv], 0))
+    for first in firsts:
+        assert first.eq(2.0).all()
+        assert "hg" in mapping_of(first)["VmFlags:"]
+
+
+def test_only_a_whole_huge_page_is_small_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huge_pages, "_collapses_later", lambda: True)
+    assert small_beginning(3 * HUGE_PAGE, HUGE_PAGE) == (3 * HUGE_PAGE, HUGE_PAGE)
+    assert small_beginning(3 * HUGE_PAGE - 5, HUGE_PAGE + 5) == (3 * HUGE_PAGE, HUGE_PAGE)
+    assert small_beginning(3 * HUGE_PAGE - 5, HUGE_PAGE + 4)[1] == 0
+    assert small_beginning(3 * HUGE_PAGE, 1)[1] == 0
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this system has no huge pages")
+def test_a_cache_that_could_not_be_moved_is_on_huge_pages_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huge_pages, "_collapses_later", lambda: False)
+    kv = ops.empty_cache((300, 16, 8, 128), torch.bfloat16, torch.device("cpu"))
+    assert "hg" in mapping_of(kv.keys_NSKD)["VmFlags:"]
 
 
 @pytest.mark.parametrize("text", ["always madvise [never]", None])
@@ -162,6 +193,20 @@ def test_ranges_to_move_are_whole_huge_pages_within_their_mapping() -> None:
         memory = slab.memory()
         assert memory is not None
         assert address + num_bytes <= huge_pages._address(memory) + len(memory)
+
+
+def wait_for(prefault: object) -> None:
+    assert isinstance(prefault, _native.Prefault)
+    deadline = time.monotonic() + PATIENCE
+    while not prefault.is_done:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def own_memory() -> int:
+    """How many bytes of this process are in memory and not of a file."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 def mapping_of(memory: Tensor) -> dict[str, list[str]]:

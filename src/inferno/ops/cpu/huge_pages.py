@@ -42,6 +42,30 @@ def map_memory(num_bytes: int) -> mmap.mmap:
     return memory
 
 
+def cache_memory(num_bytes: int) -> mmap.mmap:
+    """Return such memory, of which `small_beginning` is on small pages at first."""
+    memory = map_memory(num_bytes)
+    begin = _address(memory)
+    first, small_bytes = small_beginning(begin, num_bytes)
+    if small_bytes:
+        with suppress(OSError, AttributeError):
+            memory.madvise(mmap.MADV_NOHUGEPAGE, first - begin, small_bytes)
+    return memory
+
+
+def small_beginning(address: int, num_bytes: int) -> tuple[int, int]:
+    """Return the part of a cache to be moved to huge pages once it is in use: address and bytes.
+
+    It is the first huge page, which the system would clear before the first byte is written. For
+    its few bytes of each layer, a prompt's first token would wait for two of them a layer: 0.1 s
+    where a virtual machine's host must find the memory. Elsewhere, and in small caches, the part is
+    empty.
+    """
+    first = -address % _HUGE_PAGE
+    has_page = first + _HUGE_PAGE <= num_bytes
+    return address + first, _HUGE_PAGE if has_page and _collapses_later() else 0
+
+
 def weight_memory(num_bytes: int) -> Tensor:
     """Return unfilled memory, [num_bytes] uint8, aligned to 64 bytes, beside other weights."""
     if num_bytes < _LEAST_BYTES:
