@@ -67,6 +67,49 @@ assert is_right(exports)
     )
 
 
+@pytest.mark.slow
+def test_what_trains_and_quantizes_works_once_it_is_asked_for() -> None:
+    """Each is used first in a child of the process that has only begun."""
+    run(
+        """
+import os
+uses = [
+    "list(torch.utils.data.DataLoader([1, 2, 3], batch_size=2))[1].item() == 3",
+    "torch.distributions.Normal(2.0, 1.0).log_prob(torch.tensor(2.0)) < 0",
+    "torch.distributions.von_mises.VonMises(0.0, 1.0).sample().abs() < 4",
+    "torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False])).sum() == 1",
+    "torch.nn.intrinsic.LinearReLU(torch.nn.Linear(2, 1), torch.nn.ReLU())(torch.ones(2)) >= 0",
+    "torch.nn.qat.Linear.__module__.startswith('torch.ao')",
+    "torch.quantization.QuantStub()(torch.ones(2)).sum() == 2",
+    "torch.ao.quantization.get_default_qconfig() is not None",
+]
+assert "torch.utils.data.dataloader" not in sys.modules
+for use in uses:
+    pid = os.fork()
+    if not pid:
+        try:
+            is_right = eval(use)
+        finally:
+            os._exit(0 if is_right else 1)
+    assert os.waitpid(pid, 0)[1] == 0, use
+"""
+    )
+
+
+def test_modules_of_what_was_left_out_can_be_imported_by_their_names() -> None:
+    run(
+        """
+from torch.utils.data.dataset import TensorDataset
+import torch.nn.intrinsic.quantized.dynamic
+import torch.quantization.fake_quantize
+from torch.distributions.utils import lazy_property
+from torch.masked.maskedtensor.core import MaskedTensor
+assert torch.utils.data.TensorDataset is TensorDataset
+assert torch.masked.MaskedTensor is MaskedTensor
+"""
+    )
+
+
 def test_random_numbers_can_be_drawn_before_and_after() -> None:
     run(
         """

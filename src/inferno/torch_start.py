@@ -1,8 +1,9 @@
-"""Import PyTorch without the parts that trace and export programs, a third of its import.
+"""Import PyTorch without the parts that no command uses, more than a third of its import.
 
-`import torch` registers functions in Python by which tracers foresee the shapes of operators, and
-makes ready to export programs. inferno's commands do neither. A program that imports inferno as a
-library may do both, so it is left to the commands: `defer_tracing` before the first import.
+`import torch` registers functions in Python by which tracers foresee the shapes of operators, makes
+ready to export programs, and imports what trains models and what quantizes them in its own way. A
+program that imports inferno as a library may use all that, so it is left to the commands:
+`defer_tracing` before the first import.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _TESTED_VERSIONS = ("2.13.",)
 _VERSION = re.compile(r"""^__version__ = ['"]([^'"]+)""", re.MULTILINE)
 # Modules that run when something of theirs is first asked for.
 _REGISTRATIONS = "torch._meta_registrations"
-_DEFERRED = (_REGISTRATIONS, "torch.export")
+_DEFERRED = (
+    *(_REGISTRATIONS, "torch.export", "torch.distributions", "torch.masked", "torch.quantization"),
+    *("torch.nn.intrinsic", "torch.nn.qat", "torch.utils.data"),
+)
 # Nobody asks the registrations for anything: they run before any of these, which need them. Of
 # these some can only be imported after the others, in the order in which PyTorch does it.
 _TRACING = (
@@ -33,7 +37,7 @@ _TRACING = (
 
 
 def defer_tracing() -> None:
-    """Have PyTorch import its parts for tracing and exporting only when they are used.
+    """Have PyTorch import its parts for tracing, exporting and training only when they are used.
 
     All parts work as ever, only later. For versions of PyTorch that weren't tried, this does
     nothing.
