@@ -122,6 +122,40 @@ assert torch.equal(first, torch.rand(3, generator=torch.Generator().manual_seed(
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_libraries_are_loaded_without_an_import() -> None:
+    code = """
+import sys, threading
+from pathlib import Path
+from inferno.torch_start import loading_libraries
+with loading_libraries():
+    assert threading.active_count() == 2
+assert threading.active_count() == 1
+assert "torch" not in sys.modules
+assert "/libtorch_cpu.so" in Path("/proc/self/maps").read_text()
+import torch
+assert torch.ones(3).sum() == 3
+with loading_libraries():
+    assert "inferno-libraries" not in {thread.name for thread in threading.enumerate()}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_failure_meanwhile_is_told_of_once_libraries_are_loaded() -> None:
+    code = """
+import threading
+from inferno.torch_start import loading_libraries
+try:
+    with loading_libraries():
+        raise LookupError
+except LookupError:
+    assert threading.active_count() == 1
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> None:
     package = tmp_path / "torch"
     package.mkdir()
@@ -132,7 +166,10 @@ def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> N
         "from inferno import torch_start\n"
         "torch_start.defer_tracing()\n"
         "assert torch_start._version() == '9.1.0+cpu'\n"
-        "assert not any(isinstance(f, torch_start._Finder) for f in sys.meta_path)"
+        "assert not any(isinstance(f, torch_start._Finder) for f in sys.meta_path)\n"
+        "import threading\n"
+        "with torch_start.loading_libraries():\n"
+        "    assert threading.active_count() == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

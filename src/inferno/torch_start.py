@@ -8,14 +8,17 @@ program that imports inferno as a library may use all that, so it is left to the
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -43,15 +46,51 @@ def defer_tracing() -> None:
     nothing.
     """
     is_new = "torch" not in sys.modules and not any(isinstance(f, _Finder) for f in sys.meta_path)
-    if is_new and _version().startswith(_TESTED_VERSIONS):
+    if is_new and _is_tested():
         sys.meta_path.insert(0, _Finder())
+
+
+@contextmanager
+def loading_libraries() -> Iterator[None]:
+    """Load the libraries of PyTorch in a thread until the block ends, for the import after it.
+
+    That takes 0.2 s, a quarter of the import, which holds Python's lock meanwhile; the thread does
+    not. The system's loader has a lock too: the block should import no module that is a library.
+    Where the libraries aren't found, or of a version that wasn't tried, this does nothing.
+    """
+    if sys.platform != "linux" or "torch" in sys.modules or not _is_tested():
+        yield
+        return
+    thread = Thread(target=_load_libraries, name="inferno-libraries")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _load_libraries() -> None:
+    import ctypes  # noqa: PLC0415 - --help doesn't wait for it
+
+    # Called as a function of a library, for ctypes itself holds Python's lock up to Python 3.11.
+    load = ctypes.CDLL(None).dlopen
+    load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for folder in _folders():
+        # In PyTorch's own order and ways; a failure is told of by the import, which loads it again.
+        load(
+            os.fsencode(Path(folder, "lib", "libtorch_global_deps.so")),
+            os.RTLD_NOW | os.RTLD_GLOBAL,
+        )
+        load(os.fsencode(Path(folder, "lib", "libtorch_python.so")), os.RTLD_NOW)
+
+
+def _is_tested() -> bool:
+    return _version().startswith(_TESTED_VERSIONS)
 
 
 def _version() -> str:
     """Return the version of the PyTorch that would be imported; empty where it isn't known."""
-    spec = PathFinder.find_spec("torch")
-    folders = (spec.submodule_search_locations if spec is not None else None) or ()
-    for folder in folders:
+    for folder in _folders():
         try:
             found = _VERSION.search(Path(folder, "version.py").read_text())
         except (OSError, ValueError):
@@ -59,6 +98,12 @@ def _version() -> str:
         if found is not None:
             return found[1]
     return ""
+
+
+def _folders() -> Sequence[str]:
+    """Return the folders of the PyTorch that would be imported."""
+    spec = PathFinder.find_spec("torch")
+    return (spec.submodule_search_locations if spec is not None else None) or ()
 
 
 class _Finder(MetaPathFinder):
