@@ -45,7 +45,7 @@ def test_steps_that_are_recorded_at_the_start_are_shown(
         yield LoadingBar(shown, "loading")
 
     monkeypatch.setattr(model_options, "loading_bar", loading_bar)
-    small = {"threads": 1, "num_blocks": 64, "max_model_len": 64, "max_num_seqs": 2}
+    small: dict[str, Any] = {"threads": 1, "num_blocks": 64, "max_model_len": 64, "max_num_seqs": 2}
     with load_model("demo", capture_graphs="start", **small):
         assert fake_device.num_captures > 0
     first, *steps = shown.words
