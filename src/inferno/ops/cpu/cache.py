@@ -54,7 +54,9 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
     tensors = {t.data_ptr(): t for layer in kv for t in (layer.keys_NSKD, layer.values_NSKD)}
     share = num_bytes // len(tensors)
     parts = [(begin, min(tensor.nbytes, share)) for begin, tensor in tensors.items()]
-    small = [small_beginning(begin, tensor.nbytes) for begin, tensor in tensors.items()]
+    small = [
+        part for begin, tensor in tensors.items() for part in small_beginning(begin, tensor.nbytes)
+    ]
     # Weights that are gone before it has come to them are no harm: it changes no memory's content.
     return _native.Prefault(parts, [*small, *on_small_pages()], list(tensors.values()))
 
