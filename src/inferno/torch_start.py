@@ -72,7 +72,7 @@ def loading_libraries() -> Iterator[None]:
 def _load_libraries() -> None:
     import ctypes  # noqa: PLC0415 - --help doesn't wait for it
 
-    # Called as a function of a library, for ctypes itself holds Python's lock up to Python 3.11.
+    # Called as any function, for ctypes.CDLL holds Python's lock while it loads (in Python 3.11).
     load = ctypes.CDLL(None).dlopen
     load.argtypes, load.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
     for folder in _folders():
