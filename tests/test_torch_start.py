@@ -67,6 +67,49 @@ assert is_right(exports)
     )
 
 
+@pytest.mark.slow
+def test_what_trains_and_quantizes_works_once_it_is_asked_for() -> None:
+    """Each is used first in a child of the process that has only begun."""
+    run(
+        """
+import os
+uses = [
+    "list(torch.utils.data.DataLoader([1, 2, 3], batch_size=2))[1].item() == 3",
+    "torch.distributions.Normal(2.0, 1.0).log_prob(torch.tensor(2.0)) < 0",
+    "torch.distributions.von_mises.VonMises(0.0, 1.0).sample().abs() < 4",
+    "torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False])).sum() == 1",
+    "torch.nn.intrinsic.LinearReLU(torch.nn.Linear(2, 1), torch.nn.ReLU())(torch.ones(2)) >= 0",
+    "torch.nn.qat.Linear.__module__.startswith('torch.ao')",
+    "torch.quantization.QuantStub()(torch.ones(2)).sum() == 2",
+    "torch.ao.quantization.get_default_qconfig() is not None",
+]
+assert "torch.utils.data.dataloader" not in sys.modules
+for use in uses:
+    pid = os.fork()
+    if not pid:
+        try:
+            is_right = eval(use)
+        finally:
+            os._exit(0 if is_right else 1)
+    assert os.waitpid(pid, 0)[1] == 0, use
+"""
+    )
+
+
+def test_modules_of_what_was_left_out_can_be_imported_by_their_names() -> None:
+    run(
+        """
+from torch.utils.data.dataset import TensorDataset
+import torch.nn.intrinsic.quantized.dynamic
+import torch.quantization.fake_quantize
+from torch.distributions.utils import lazy_property
+from torch.masked.maskedtensor.core import MaskedTensor
+assert torch.utils.data.TensorDataset is TensorDataset
+assert torch.masked.MaskedTensor is MaskedTensor
+"""
+    )
+
+
 def test_random_numbers_can_be_drawn_before_and_after() -> None:
     run(
         """
@@ -79,6 +122,40 @@ assert torch.equal(first, torch.rand(3, generator=torch.Generator().manual_seed(
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_libraries_are_loaded_without_an_import() -> None:
+    code = """
+import sys, threading
+from pathlib import Path
+from inferno.torch_start import loading_libraries
+with loading_libraries():
+    assert threading.active_count() == 2
+assert threading.active_count() == 1
+assert "torch" not in sys.modules
+assert "/libtorch_cpu.so" in Path("/proc/self/maps").read_text()
+import torch
+assert torch.ones(3).sum() == 3
+with loading_libraries():
+    assert "inferno-libraries" not in {thread.name for thread in threading.enumerate()}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_failure_meanwhile_is_told_of_once_libraries_are_loaded() -> None:
+    code = """
+import threading
+from inferno.torch_start import loading_libraries
+try:
+    with loading_libraries():
+        raise LookupError
+except LookupError:
+    assert threading.active_count() == 1
+else:
+    raise SystemExit("no error")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> None:
     package = tmp_path / "torch"
     package.mkdir()
@@ -89,7 +166,10 @@ def test_of_a_version_that_was_not_tried_nothing_is_put_off(tmp_path: Path) -> N
         "from inferno import torch_start\n"
         "torch_start.defer_tracing()\n"
         "assert torch_start._version() == '9.1.0+cpu'\n"
-        "assert not any(isinstance(f, torch_start._Finder) for f in sys.meta_path)"
+        "assert not any(isinstance(f, torch_start._Finder) for f in sys.meta_path)\n"
+        "import threading\n"
+        "with torch_start.loading_libraries():\n"
+        "    assert threading.active_count() == 1"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

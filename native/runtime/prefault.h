@@ -21,8 +21,9 @@ bool can_collapse();
 // The system gives a page when it is first touched, which takes longer than writing it; where the
 // machine is a virtual one, ten times as long. What lies in the pages stays as it is, so that others
 // may use them meanwhile. All parts are touched side by side, from their beginnings on. Before, those
-// of `small`, which lie on small pages and begin with a huge one, are moved to huge pages. Nothing
-// depends on it: where the system refuses a thread nothing is done.
+// of `small`, which lie on small pages and begin with a huge one, are moved to huge pages; what is
+// smaller than one is only allowed to be. Nothing depends on it: where the system refuses a thread
+// nothing is done.
 class Prefault {
    public:
     explicit Prefault(std::vector<Memory> parts, std::vector<Memory> small = {});

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from inferno.errors import CheckpointError, ConfigError, ModelError
 from inferno.gguf.config import computed_dtype, config_of, sampling_defaults
 from inferno.gguf.file import GgufModel, is_gguf_name, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
-from inferno.gguf.tokenizer import tokenizer_files
+from inferno.gguf.tokenizer import check_merges, tokenizer_files
 from inferno.json_file import MAX_JSON_BYTES, read_file, read_json
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
@@ -49,6 +50,12 @@ class ModelFiles(Protocol):
         self, name: str, *, error: type[ModelError], max_bytes: int = MAX_JSON_BYTES
     ) -> dict[str, Any]:
         """Return the JSON object in a file; raise `error` where there is none."""
+
+    def check(self, name: str) -> None:
+        """Raise the error that says what a library refuses of a file, as far as it is known here.
+
+        It takes long, so it is for those who have met a refusal, or pass the file on.
+        """
 
 
 def model_files(path: Path) -> ModelFiles:
@@ -81,19 +88,29 @@ class FolderFiles:
     ) -> dict[str, Any]:
         return read_json(self.path / name, error=error, max_bytes=max_bytes)
 
+    def check(self, name: str) -> None:
+        """Do nothing: libraries read the files themselves."""
+
 
 class MadeFiles:
     """Files that are made when they are asked for, as of a GGUF file's metadata.
 
     path    the name of their source in messages.
     makers  name -> a function that makes the file's content.
+    checks  name -> a function that raises the error of what makers leave unchecked.
     """
 
     are_made = True
 
-    def __init__(self, path: Path, makers: Mapping[str, Callable[[], dict[str, Any]]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        makers: Mapping[str, Callable[[], dict[str, Any]]],
+        checks: Mapping[str, Callable[[], None]] | None = None,
+    ) -> None:
         self.path = path
         self._makers = makers
+        self._checks = checks or {}
 
     @classmethod
     def of(cls, path: Path, files: Mapping[str, Mapping[str, Any]]) -> MadeFiles:
@@ -107,7 +124,9 @@ class MadeFiles:
         return f"{self.path} (its {name})"
 
     def read(self, name: str, *, error: type[ModelError], max_bytes: int) -> bytes:
-        content = json.dumps(self.json(name, error=error)).encode()
+        made = self.json(name, error=error)
+        self.check(name)
+        content = json.dumps(made).encode()
         if len(content) > max_bytes:
             raise error(f"{self.place(name)} is larger than the {max_bytes:,} bytes allowed for it")
         return content
@@ -117,8 +136,17 @@ class MadeFiles:
     ) -> dict[str, Any]:
         if not self.has(name):
             raise error(f"{self.place(name)} is missing")
-        try:
+        with self._naming():
             return self._makers[name]()
+
+    def check(self, name: str) -> None:
+        with self._naming():
+            self._checks.get(name, lambda: None)()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
         except ModelError as problem:
             raise type(problem)(f"{self.path}: {problem}") from None
 
@@ -150,6 +178,7 @@ def _gguf_files(path: Path) -> MadeFiles:
             TOKENIZER: lambda: texts()[TOKENIZER],
             TOKENIZER_CONFIG: lambda: texts()[TOKENIZER_CONFIG],
         },
+        {TOKENIZER: lambda: check_merges(model.metadata)},
     )
 
 

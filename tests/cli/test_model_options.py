@@ -11,6 +11,10 @@ import pytest
 from inferno.cli import model_options
 from inferno.cli.model_options import load_model
 from inferno.cli.terminal import LoadingBar
+from inferno.file_identity import FileIdentity
+from inferno.gguf import file
+from inferno.gguf.header import GgufHeader, ReadBytes, parse_header
+from tests.data import data_path
 from tests.engine.fake_device import Device, fake_device
 
 __all__ = ["fake_device"]  # a fixture
@@ -41,10 +45,35 @@ def test_steps_that_are_recorded_at_the_start_are_shown(
         yield LoadingBar(shown, "loading")
 
     monkeypatch.setattr(model_options, "loading_bar", loading_bar)
-    small = {"threads": 1, "num_blocks": 64, "max_model_len": 64, "max_num_seqs": 2}
+    small: dict[str, Any] = {"threads": 1, "num_blocks": 64, "max_model_len": 64, "max_num_seqs": 2}
     with load_model("demo", capture_graphs="start", **small):
         assert fake_device.num_captures > 0
     first, *steps = shown.words
     assert first == "loading"
     assert len(steps) >= fake_device.num_captures
     assert steps == [f"recording step {i} of {len(steps)}" for i in range(1, len(steps) + 1)]
+
+
+def test_a_header_is_parsed_once_while_libraries_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    @contextmanager
+    def loading_libraries() -> Iterator[None]:
+        done.append("begin")
+        yield
+        done.append("end")
+
+    def parse(read: ReadBytes, file_size: int) -> GgufHeader:
+        done.append("header")
+        return parse_header(read, file_size)
+
+    monkeypatch.setattr(FileIdentity, "is_settled", lambda _identity, _now: True)
+    monkeypatch.setattr(file, "parse_header", parse)
+    monkeypatch.setattr(model_options, "loading_libraries", loading_libraries)
+    path = data_path("stories260K-gguf", "stories260K-f32-v3.gguf")
+    with load_model(str(path), dtype="float32", threads=1, num_blocks=32) as llm:
+        assert llm.vocab_size > 0
+    assert done == ["begin", "header", "end"]
+    assert not file._held

@@ -15,9 +15,10 @@ from tokenizers import Regex, pre_tokenizers
 
 from inferno.errors import TokenizerError
 from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
-from inferno.gguf.tokenizer import tokenizer_files
+from inferno.gguf.tokenizer import check_merges, tokenizer_files
 from inferno.gguf.vocabulary import UNUSED, USER_DEFINED
-from inferno.model_files import FolderFiles, MadeFiles
+from inferno.gguf.writer import make_header
+from inferno.model_files import TOKENIZER, FolderFiles, MadeFiles, model_files
 from inferno.text.chat import load_chat_template
 from inferno.text.generation_config import eos_token_ids
 from inferno.text.parsers.choose import Dialect, choose_dialect, ending_ids
@@ -441,13 +442,6 @@ def test_pieces_that_would_take_too_long_are_refused(pieces: list[str], message:
         ({"pre": None}, "pre: found nothing"),
         ({"merges": None}, "merges: found nothing"),
         ({"merges": [["t", "h"]]}, r"merges: found a list with \['t', 'h'\]"),
-        ({"merges": ["th"]}, "merges: found 'th', but expected two tokens"),
-        ({"merges": [""]}, "merges: found '', but expected two tokens"),
-        ({"merges": [" h"]}, "merges: found ' h', but expected two tokens"),
-        ({"merges": ["t "]}, "merges: found 't ', but expected two tokens"),
-        ({"merges": ["t h e"]}, "merges: found 't h e', but expected two tokens"),
-        ({"merges": ["q z"]}, "merges: found 'q z', but expected two tokens"),
-        ({"merges": ["\udce9 h"]}, "merges: found "),
         ({"add_bos_token": True}, "bos_token_id: found nothing, .* that add_bos_token asks for"),
         ({"pre": "tekken"}, "bos_token_id: found nothing, .* that add_bos_token asks for"),
         ({"add_eos_token": True, "eos_token_id": None}, "eos_token_id: found nothing"),
@@ -457,6 +451,35 @@ def test_pieces_that_would_take_too_long_are_refused(pieces: list[str], message:
 def test_a_damaged_byte_level_vocabulary_is_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(TokenizerError, match=rf"^tokenizer\.ggml\.{message}.*; (download|take) "):
         tokenizer_files(small_byte_level(**wrong))
+
+
+@pytest.mark.parametrize(
+    ("merge", "message"),
+    [
+        ("th", "found 'th', but expected two tokens"),
+        ("", "found '', but expected two tokens"),
+        (" h", "found ' h', but expected two tokens"),
+        ("t ", "found 't ', but expected two tokens"),
+        ("t h e", "found 't h e', but expected two tokens"),
+        ("q z", "found 'q z', but expected two tokens"),
+        ("q the", "found 'q the', but expected two tokens"),
+        ("\udce9 h", "found "),
+    ],
+)
+def test_merges_that_make_no_token_are_refused(merge: str, message: str, tmp_path: Path) -> None:
+    """The error is the same whether the library met it or the file is to be written out."""
+    path = tmp_path / "m.gguf"
+    path.write_bytes(make_header(small_byte_level(merges=["t h", merge]), []))
+    refused = rf"^\S*m\.gguf: tokenizer\.ggml\.merges: {message}.*; download "
+    with pytest.raises(TokenizerError, match=refused):
+        load_tokenizer(model_files(path))
+    with pytest.raises(TokenizerError, match=refused):
+        model_files(path).read(TOKENIZER, error=TokenizerError, max_bytes=2**20)
+
+
+def test_good_merges_pass_the_check() -> None:
+    check_merges(small_byte_level())
+    check_merges(small_sentence_piece())
 
 
 @pytest.mark.parametrize(

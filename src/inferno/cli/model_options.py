@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from contextlib import ExitStack
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -13,7 +14,10 @@ import typer
 import inferno
 from inferno.cli.terminal import loading_bar
 from inferno.errors import InvalidRequest
+from inferno.gguf.file import held_headers
+from inferno.hub.find import find_model_folder
 from inferno.option_table import Group
+from inferno.torch_start import loading_libraries
 
 MODEL_HELP = (
     "A model's folder, a GGUF file, a Hugging Face id, OWNER/NAME:FILE for one of its GGUF files, "
@@ -69,9 +73,11 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
 
-def load_model(model: str, **options: Any) -> inferno.LLM:
+def load_model(model: str, revision: str | None = None, **options: Any) -> inferno.LLM:
     """Return the model, loaded under a progress bar; options are those of LLM."""
-    with loading_bar() as progress:
+    with loading_bar() as progress, ExitStack() as held:
+        with loading_libraries():
+            held.enter_context(held_headers(find_model_folder(model, revision)))
         llm = inferno.LLM
         # Imported now: it brings PyTorch, which --help doesn't wait for.
         from inferno.engine.warm_up import telling_of_first_kernels  # noqa: PLC0415
@@ -82,4 +88,10 @@ def load_model(model: str, **options: Any) -> inferno.LLM:
             options.get("device", "cpu"),
             lambda name, count: progress.tell(f"making kernels ready: {count}, {name}"),
         ):
-            return llm(model, progress=progress, captures=progress.note_capture, **options)
+            return llm(
+                model,
+                revision=revision,
+                progress=progress,
+                captures=progress.note_capture,
+                **options,
+            )

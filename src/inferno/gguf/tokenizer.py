@@ -39,7 +39,7 @@ def tokenizer_files(metadata: Mapping[str, object]) -> dict[str, dict[str, objec
                 that is not UTF-8 there holds surrogates here.
 
     TokenizerError names the key whose value can't be used, or the kind of vocabulary that inferno
-    does not know.
+    does not know. Whether listed merges make tokens is left to `check_merges`.
     """
     match read_text(metadata, KEYS + "model"):
         case "llama":
@@ -184,20 +184,27 @@ def _byte_level(
             "byte_fallback": False,
             "ignore_merges": rule.ignore_merges,
             "vocab": vocabulary.ids,
-            "merges": _listed_merges(metadata, vocabulary.ids),
+            "merges": _listed_merges(metadata),
         },
     }
 
 
-def _listed_merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the file's merges as pairs; of one that is there twice, the first counts."""
-    listed = dict.fromkeys(read_list(metadata, "merges", str))
-    merges = [(first, second) for first, _, second in (merge.partition(" ") for merge in listed)]
-    for merge, (first, second) in zip(listed, merges, strict=True):
+def check_merges(metadata: Mapping[str, object]) -> None:
+    """Raise TokenizerError where a merge of the file's does not make a token of two others."""
+    if read_text(metadata, KEYS + "model") != "gpt2":
+        return  # they are made of the tokens
+    ids = read_vocabulary(metadata, {}).ids
+    for merge in read_list(metadata, "merges", str):
+        first, _, second = merge.partition(" ")
         if first not in ids or second not in ids or first + second not in ids:
             expected = "two tokens with a space between, which make a third"
             raise refusal(KEYS + "merges", f"{merge!r:.80}", expected)
-    return merges
+
+
+def _listed_merges(metadata: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the file's merges as pairs; of one that is there twice, the first counts."""
+    listed = dict.fromkeys(read_list(metadata, "merges", str))
+    return [(first, second) for first, _, second in (merge.partition(" ") for merge in listed)]
 
 
 def _added_tokens(vocabulary: Vocabulary) -> list[dict[str, object]]:

@@ -83,7 +83,7 @@ def read_vocabulary(metadata: Mapping[str, object], defaults: Mapping[str, int])
     while num_used and types[num_used - 1] == UNUSED:  # rows of the embedding that pad it
         num_used -= 1
     tokens = [token or f"[EMPTY_{i}]" for i, token in enumerate(tokens[:num_used])]
-    ids = {token: token_id for token_id, token in enumerate(tokens)}
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
     if len(ids) < len(tokens):
         twice = next(i for i, token in enumerate(tokens) if ids[token] != i)
         found = f"{tokens[twice]!r:.80} as tokens {twice} and {ids[tokens[twice]]}"

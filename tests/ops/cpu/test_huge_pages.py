@@ -13,9 +13,10 @@ from torch import Tensor
 
 from inferno import _native, ops
 from inferno.ops.cpu import huge_pages
-from inferno.ops.cpu.huge_pages import weight_memory
+from inferno.ops.cpu.huge_pages import small_beginning, weight_memory
 from tests.patience import PATIENCE
 
+CPU = torch.device("cpu")
 HUGE_PAGE = 2 << 20
 ALLOWED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -119,18 +120,52 @@ def test_weights_are_moved_to_huge_pages_in_the_background() -> None:
     has_room = num_free_huge_pages() > 200
     weights = [weight_memory(size).fill_(3) for size in (8 << 20, 150 << 20, 100_001)]
     places = [weight.data_ptr() for weight in weights]
-    kv = ops.empty_cache((2, 16, 1, 64), torch.bfloat16, torch.device("cpu"))
-    prefault = ops.prefault([kv], 0)
-    assert isinstance(prefault, _native.Prefault)
-    deadline = time.monotonic() + PATIENCE
-    while not prefault.is_done:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    kv = ops.empty_cache((2, 16, 1, 64), torch.bfloat16, CPU)
+    wait_for(ops.prefault([kv], 0))
     for weight, place in zip(weights, places, strict=True):
         assert weight.data_ptr() == place
         assert weight.eq(3).all()
         assert "hg" in mapping_of(weight)["VmFlags:"]
         assert int(mapping_of(weight)["AnonHugePages:"][0]) > 0 or not has_room
+
+
+@pytest.mark.skipif(
+    not (HAS_HUGE_PAGES and _native.can_collapse()), reason="this system moves no pages"
+)
+def test_the_first_tokens_of_caches_wait_for_no_huge_page() -> None:
+    layers = [ops.empty_cache((300, 16, 8, 128), torch.bfloat16, CPU) for _ in range(8)]
+    caches = [cache for kv in layers for cache in (kv.keys_NSKD, kv.values_NSKD)]
+    before = own_memory()
+    for cache in caches:  # of 9 MiB and some, so few begin with a huge page
+        cache[:2].fill_(2.0)
+    assert own_memory() - before < len(caches) * HUGE_PAGE / 4
+    wait_for(ops.prefault(layers, 0))
+    for cache in caches:
+        assert cache[:2].eq(2.0).all()
+        first = -cache.data_ptr() % HUGE_PAGE // cache[0].nbytes  # in the first whole huge page
+        for block in (cache, cache[first + 1]):
+            assert "hg" in mapping_of(block)["VmFlags:"]
+
+
+def test_what_is_small_at_first_ends_with_a_whole_huge_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huge_pages, "_collapses_later", lambda: True)
+    whole = (3 * HUGE_PAGE, HUGE_PAGE)
+    assert small_beginning(3 * HUGE_PAGE, HUGE_PAGE) == [(3 * HUGE_PAGE, 0), whole]
+    begin = 3 * HUGE_PAGE - 4096
+    assert small_beginning(begin, HUGE_PAGE + 4096) == [(begin, 4096), whole]
+    assert not small_beginning(begin, HUGE_PAGE + 4095)
+    assert not small_beginning(3 * HUGE_PAGE, 1)
+
+
+@pytest.mark.skipif(not HAS_HUGE_PAGES, reason="this system has no huge pages")
+def test_a_cache_that_could_not_be_moved_is_on_huge_pages_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(huge_pages, "_collapses_later", lambda: False)
+    kv = ops.empty_cache((300, 16, 8, 128), torch.bfloat16, CPU)
+    assert "hg" in mapping_of(kv.keys_NSKD)["VmFlags:"]
 
 
 @pytest.mark.parametrize("text", ["always madvise [never]", None])
@@ -162,6 +197,20 @@ def test_ranges_to_move_are_whole_huge_pages_within_their_mapping() -> None:
         memory = slab.memory()
         assert memory is not None
         assert address + num_bytes <= huge_pages._address(memory) + len(memory)
+
+
+def wait_for(prefault: object) -> None:
+    assert isinstance(prefault, _native.Prefault)
+    deadline = time.monotonic() + PATIENCE
+    while not prefault.is_done:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def own_memory() -> int:
+    """How many bytes of this process are in memory and not of a file."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024
 
 
 def mapping_of(memory: Tensor) -> dict[str, list[str]]:

@@ -22,17 +22,17 @@ SHAPE = (513, 16, 8, 128)  # 32 MiB and a block, twice
 
 
 def resident_bytes(address: int, num_bytes: int) -> int:
-    """Bytes of the mapping around an address that are in memory, by the kernel's own count."""
+    """Bytes of the mappings in which a range lies that are in memory, by the kernel's own count."""
+    found, is_inside = 0, False
     with Path("/proc/self/smaps").open() as lines:
-        inside = False
         for line in lines:
             head = line.split()[0]
             if "-" in head and not head.endswith(":"):
                 begin, end = (int(part, 16) for part in head.split("-"))
-                inside = begin <= address and address + num_bytes <= end
-            elif inside and head == "Rss:":
-                return int(line.split()[1]) * 1024
-    raise AssertionError("no such mapping")
+                is_inside = begin < address + num_bytes and address < end
+            elif is_inside and head == "Rss:":
+                found += int(line.split()[1]) * 1024
+    return found
 
 
 def process_bytes() -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from inferno import _native
 from inferno.ops.batch import LayerKV
-from inferno.ops.cpu.huge_pages import map_memory, on_small_pages
+from inferno.ops.cpu.huge_pages import cache_memory, on_small_pages, small_beginning
 from inferno.ops.cpu.native import TYPES
 
 
@@ -54,8 +54,11 @@ def prefault(kv: Sequence[LayerKV], num_bytes: int) -> _native.Prefault:
     tensors = {t.data_ptr(): t for layer in kv for t in (layer.keys_NSKD, layer.values_NSKD)}
     share = num_bytes // len(tensors)
     parts = [(begin, min(tensor.nbytes, share)) for begin, tensor in tensors.items()]
+    small = [
+        part for begin, tensor in tensors.items() for part in small_beginning(begin, tensor.nbytes)
+    ]
     # Weights that are gone before it has come to them are no harm: it changes no memory's content.
-    return _native.Prefault(parts, on_small_pages(), list(tensors.values()))
+    return _native.Prefault(parts, [*small, *on_small_pages()], list(tensors.values()))
 
 
 def view(kv: LayerKV) -> _native.Cache:
@@ -72,10 +75,12 @@ def view(kv: LayerKV) -> _native.Cache:
 
 
 def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return untouched memory, on huge pages where the system has them.
+    """Return untouched memory, on huge pages where the system has them, soon or at once.
 
     A long prompt's keys and values touch new pages in every layer; of 4 KiB each, they would take
     longer than what is written.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
-    return torch.frombuffer(map_memory(num_bytes), dtype=dtype, count=math.prod(shape)).view(shape)
+    return torch.frombuffer(cache_memory(num_bytes), dtype=dtype, count=math.prod(shape)).view(
+        shape
+    )

@@ -42,6 +42,31 @@ def map_memory(num_bytes: int) -> mmap.mmap:
     return memory
 
 
+def cache_memory(num_bytes: int) -> mmap.mmap:
+    """Return such memory, of which `small_beginning` is on small pages at first."""
+    memory = map_memory(num_bytes)
+    small_bytes = sum(size for _, size in small_beginning(_address(memory), num_bytes))
+    if small_bytes:
+        with suppress(OSError, AttributeError):
+            memory.madvise(mmap.MADV_NOHUGEPAGE, 0, small_bytes)
+    return memory
+
+
+def small_beginning(address: int, num_bytes: int) -> Sequence[tuple[int, int]]:
+    """Return the parts of a cache to be moved to huge pages once it is in use: address and bytes.
+
+    They are all up to the end of its first whole huge page. The system would clear a huge page
+    before the first byte is written. For its few bytes of each layer, a prompt's first token would
+    wait for two of them a layer: 0.1 s where a virtual machine's host must find the memory.
+    Elsewhere, and in small caches, there are none.
+    """
+    first = -address % _HUGE_PAGE
+    if first + _HUGE_PAGE > num_bytes or not _collapses_later():
+        return []
+    # The first part may lie in a huge page with another cache's end, so it is told of by itself.
+    return [(address, first), (address + first, _HUGE_PAGE)]
+
+
 def weight_memory(num_bytes: int) -> Tensor:
     """Return unfilled memory, [num_bytes] uint8, aligned to 64 bytes, beside other weights."""
     if num_bytes < _LEAST_BYTES:
