@@ -274,6 +274,8 @@ class Engine:
             masks = steering.masks_to_redraw(launched.result(), self.vocab_size)
             if masks:
                 launched.redraw(masks)
+        if steering.late:
+            launched.take_back(steering.late)
 
     def _retire(self) -> BaseException | None:
         """Wait for the oldest step in flight and take in what came of it.

@@ -6,8 +6,10 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +27,7 @@ from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
 from inferno.grammar.rules import Grammar
 from inferno.grammar.token_paths import NEVER, TokenPaths, Vocabulary
+from inferno.grammar.turns import NotQuick, away
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
@@ -32,6 +35,8 @@ from inferno.requests import Request
 # What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
+
+_SLOW_SECONDS = 0.005  # of a call of llguidance
 
 _MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 
@@ -312,6 +317,7 @@ class GrammarConstraint:
         self._end = min(eos_token_ids)
         self._states = [state]
         self._plain_ends = plain_ends
+        self._slow: set[str] = set()  # what llguidance took long for
         self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
@@ -320,8 +326,10 @@ class GrammarConstraint:
         elif (known := self._masks.find(self._states[-1])) is not None:
             mask[:] = known
         else:
-            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-            self._check()
+            self._call(
+                "mask",
+                lambda: self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes),
+            )
             if self._plain_ends is not None and not self.is_complete:
                 mask &= ~self._plain_ends  # as text they would cut the output off
             self._masks.keep(self._states[-1], mask)
@@ -336,21 +344,30 @@ class GrammarConstraint:
         found: list[int] = []
         state: State | None = first
         while state is not None and len(found) < most:
-            token_id = paths.forced(state)
-            if token_id is None or self._is_banned(token_id):
-                break
-            found.append(token_id)
-            state = self._after(state, token_id)
+            try:
+                token_id = paths.forced(state)
+                if token_id is None or self._is_banned(token_id):
+                    break
+                found.append(token_id)
+                state = self._after(state, token_id)
+            except NotQuick:
+                if not found:
+                    raise
+                break  # fewer are forced as well
         return found
 
     def accept(self, token_ids: Sequence[int]) -> None:
-        self._matcher.consume_tokens(list(token_ids))
-        self._check()
+        self._call("accept", lambda: self._matcher.consume_tokens(list(token_ids)))
+        states = self._states[-1:]
         for token_id in token_ids:
             try:
-                self._states.append(self._after(self._states[-1], token_id))
+                states.append(self._after(states[-1], token_id))
             except TooComplex:  # no end is known from here
-                self._states.append(None)
+                states.append(None)
+            except NotQuick:
+                self._matcher.rollback(len(token_ids))
+                raise
+        self._states += states[1:]
         del self._states[: -MAX_ROLLBACK - 1]
 
     def rollback(self, num_tokens: int) -> None:
@@ -395,6 +412,15 @@ class GrammarConstraint:
         return (
             None if state is None or self._paths is None else self._paths.advance(state, token_id)
         )
+
+    def _call(self, name: str, call: Callable[[], object]) -> None:
+        """Have llguidance do something; beside the steps if it took long the last time."""
+        with away() if name in self._slow else nullcontext():
+            began = time.thread_time()
+            call()
+            seconds = time.thread_time() - began
+        (self._slow.add if seconds > _SLOW_SECONDS else self._slow.discard)(name)
+        self._check()
 
     def _check(self) -> None:
         if self._matcher.is_error():
