@@ -37,7 +37,7 @@ _ANY_TEXT = 3
 MOST_WORK = 400_000  # small steps until an answer: some tenths of a second
 _NODE_BYTES = 500  # about what a node takes, with all that is remembered of it
 _DEEPEST_FACTORS = 40
-_STEPS_OF_A_LOOK = 500
+_STEPS_OF_A_LOOK = 250
 INFINITE = 1 << 60
 
 LENGTHS = ((0x7F, 1), (0x7FF, 2), (0xFFFF, 3))  # the last code points of one, two, three bytes

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# Small steps (see Meter) that a thread waits for: some milliseconds.
-_QUICK_STEPS = 2_000
+# Small steps (see Meter) that a thread waits for: a few milliseconds.
+_QUICK_STEPS = 1_000
 
 
 class NotQuick(Exception):
@@ -123,7 +123,7 @@ class Aside:
         self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._is_here = threading.Event()  # not away
         self._is_here.set()
-        self._until = 0.0
+        self._seconds = self._until = 0.0
         self._is_done = self._is_dropped = False
         try:
             threading.Thread(target=self._run, name="inferno-aside", daemon=True).start()
@@ -136,10 +136,13 @@ class Aside:
         return self._is_done
 
     def lend(self, seconds: float) -> bool:
-        """Let it run for about so long; return whether it ran: not if it is done, or away."""
+        """Let it run for about so long; return whether it ran: not if it is done, or away.
+
+        seconds     of a processor's time: where others take that, the turn takes longer.
+        """
         if self._is_done or not self._is_here.is_set():
             return False
-        self._until = time.perf_counter() + seconds
+        self._seconds = seconds
         self._turn.release()
         self._back.acquire()
         return True
@@ -162,7 +165,7 @@ class Aside:
             self._turn.release()
 
     def note(self, num_steps: int) -> None:
-        if time.perf_counter() >= self._until:
+        if time.thread_time() >= self._until:
             self._pass_on()
 
     def leave(self) -> None:
@@ -179,19 +182,20 @@ class Aside:
 
     def _await_turn(self) -> None:
         self._turn.acquire()
+        self._until = time.thread_time() + self._seconds
         if self._is_dropped:
             raise _Dropped
 
     def _run(self) -> None:
         _here.asker = self
-        self._turn.acquire()
         self._do()
         self._back.release()
 
     def _do(self) -> None:
         try:
-            if not self._is_dropped:
-                self._task()
+            if _here.asker is self:
+                self._await_turn()
+            self._task()
         except _Dropped:
             pass
         except BaseException as problem:  # a library's panic is no Exception

@@ -36,7 +36,7 @@ from inferno.requests import Request
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
 
-_SLOW_SECONDS = 0.005  # of a call of llguidance
+_SLOW_SECONDS = 0.015  # of a call of llguidance
 
 _MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 

@@ -116,7 +116,7 @@ class Scheduler:
         self._running: list[SequenceState] = []  # by rank
         self._waiting: list[SequenceState] = []  # by rank; the preempted too
         self._prompts = SharedPrompts(blocks)
-        self._steering = Steering(self._fail_constraint)
+        self.steering = Steering(self._fail_constraint)
         self._in_flight: deque[tuple[StepPlan, list[SequenceState]]] = deque()
         self._epoch = 1  # see StepPlan
         self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
@@ -179,21 +179,19 @@ class Scheduler:
         """Share out the next step's tokens, and count them as planned."""
         self._delivered = []
         now = self._clock()
-        self._steering.work()
+        self.steering.work()
         if self._waiting:
             self._admit_waiting(now)
         work = StepWork(self._blocks.longest_window)
         most = self._limits.max_num_batched_tokens
         new: list[NewSequence] = []
-        running = self._running if self._steering.is_idle else []
+        running = self._running if self.steering.is_idle else []
         sequences = steady.streams(running, self._epoch, self._blocks, self.speculation, most)
         if sequences:
             chunks = steady.schedule(sequences, self._blocks, work, now)
         else:
             chunks = self._share_out(now, work, new, sequences)
         if not chunks:
-            if not self._in_flight:
-                self._steering.wait()
             return StepPlan(self._epoch, (), (), (), work)
         copies = self.offload.copies()
         plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work, copies)
@@ -239,14 +237,14 @@ class Scheduler:
             sequence.served = now
         return chunks
 
-    def steering(self) -> StepSteering:
+    def step_steering(self) -> StepSteering:
         """Return the constraints of the newest plan in flight; older plans must be committed."""
         plan, sequences = self._in_flight[-1]
-        return self._steering.begin(sequences, plan.chunks)
+        return self.steering.begin(sequences, plan.chunks)
 
     @property
     def has_masks(self) -> bool:
-        """Return whether `steering` would have masks for the newest plan in flight."""
+        """Return whether `step_steering` would have masks for the newest plan in flight."""
         if not self.speculation.has_constraints:
             return False
         return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
@@ -273,7 +271,7 @@ class Scheduler:
         self._running.clear()
         self._waiting.clear()
         self._prompts.clear()
-        self._steering.clear()
+        self.steering.clear()
         self._blocks.reset()
         self.speculation.clear()
         self.resend()
@@ -335,7 +333,7 @@ class Scheduler:
         let guesses follow it. Nor while blocks of it can't be copied back from host memory yet, or
         its constraint takes long.
         """
-        if self._steering.sits_out(sequence):
+        if self.steering.sits_out(sequence):
             return False
         is_known = sequence.known_epoch == self._epoch
         if sequence.num_pending_tokens and (self.speculation.may_follow(sequence) or not is_known):
@@ -537,7 +535,7 @@ class Scheduler:
             num_stood = min(num_taken, len(result.token_ids) - 1)
             self.speculation.learn(sequence, num_proposed, num_stood, began)
         if sequence.constraint is not None and result.token_ids:
-            reason = self._steering.follow(sequence, result.token_ids[:num_taken], reason)
+            reason = self.steering.follow(sequence, result.token_ids[:num_taken], reason)
             if sequence.status is Status.FINISHED:
                 return
         if sequence.status is Status.RUNNING:  # else it was preempted: its blocks are gone
@@ -591,7 +589,7 @@ class Scheduler:
         self.offload.release(sequence.offloaded)
         sequence.offloaded = None
         self._prompts.release(sequence)
-        self._steering.forget(sequence)
+        self.steering.forget(sequence)
         self.speculation.forget(sequence)
         sequence.move_to(Status.FINISHED)
         request_id = sequence.request.request_id

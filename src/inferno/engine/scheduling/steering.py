@@ -13,7 +13,6 @@ out. Its token is drawn again then, with the same random number and so the same.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +33,10 @@ from inferno.requests import FinishReason
 
 MOST_BANNED = 2
 
-# What a step takes for answers that it doesn't wait for, all together, and at a time for one.
-_ASIDE_SECONDS, _TURN_SECONDS = 0.02, 0.005
+# What a step gives to answers that it doesn't wait for: so many turns, and of a processor's time as
+# much in each. A search takes a third of a second at most.
+_NUM_TURNS, _TURN_SECONDS = 6, 0.005
+_WAIT_SECONDS = 0.02
 
 # Ends one sequence whose constraint raised.
 _Fail = Callable[[SequenceState, BaseException], None]
@@ -106,12 +107,12 @@ class Steering:
         """Go on with the answers that take long, by turns, for as long as steps can wait."""
         if not self._asides:
             return
-        until = time.perf_counter() + _ASIDE_SECONDS
-        num_idle = 0
-        while num_idle < len(self._asides) and time.perf_counter() < until:
+        num_turns = num_idle = 0
+        while num_turns < _NUM_TURNS and num_idle < len(self._asides):
             sequence = next(iter(self._asides))
             aside = self._asides[sequence] = self._asides.pop(sequence)
-            num_idle = 0 if aside.lend(_TURN_SECONDS) else num_idle + 1
+            has_run = aside.lend(_TURN_SECONDS)
+            num_turns, num_idle = num_turns + has_run, 0 if has_run else num_idle + 1
         for sequence, aside in list(self._asides.items()):
             # A step in flight may still count on the token that was taken back.
             if aside.is_done and not sequence.num_in_flight:
@@ -122,7 +123,7 @@ class Steering:
     def wait(self) -> None:
         """Wait a moment for answers on which a library works, where there is nothing else to do."""
         for aside in self._asides.values():
-            aside.wait_until_here(_ASIDE_SECONDS)
+            aside.wait_until_here(_WAIT_SECONDS)
             return
 
     def follow(
