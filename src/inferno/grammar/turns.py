@@ -27,7 +27,7 @@ class _Dropped(BaseException):
 
 
 class Asker(Protocol):
-    """Who asks in a thread, and is told now and then how much was done."""
+    """A protocol of who asks in a thread, and is told now and then how much was done."""
 
     def note(self, num_steps: int) -> None:
         """Take in that so many more steps were made; it may wait for its turn, or raise."""
@@ -86,7 +86,7 @@ def away() -> Iterator[None]:
 
 
 class _Quick:
-    """One who waits for a few steps."""
+    """An Asker that waits for a few steps."""
 
     def __init__(self) -> None:
         self._num_left = _QUICK_STEPS
@@ -106,7 +106,7 @@ class _Quick:
         raise NotQuick
 
     def come_back(self) -> None:
-        """Do nothing: it never leaves."""
+        """Do nothing, as `leave` always raises."""
 
 
 class Aside:
@@ -136,7 +136,7 @@ class Aside:
         return self._is_done
 
     def lend(self, seconds: float) -> bool:
-        """Let it run for about so long; return whether it ran: not if it is done, or away.
+        """Let the task run for about so long; return whether it ran: not if it is done, or away.
 
         seconds     of a processor's time: where others take that, the turn takes longer.
         """
@@ -154,11 +154,11 @@ class Aside:
         self.lend(float("inf"))
 
     def wait_until_here(self, seconds: float) -> None:
-        """Wait until it isn't away any more, so long at most."""
+        """Wait until the task isn't away any more, so long at most."""
         self._is_here.wait(seconds)
 
     def drop(self) -> None:
-        """End it, as nobody waits for it any more; what is away ends when it comes back."""
+        """End the task, as nobody waits for it any more; what is away ends when it comes back."""
         self._is_dropped = True
         self.lend(0.0)
         if not self._is_done:
