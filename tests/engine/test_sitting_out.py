@@ -17,6 +17,8 @@ from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import StepResult
 from inferno.grammar.turns import NotQuick, away, quickly
 from inferno.requests import FinishReason, Request, SamplingParams
+from tests.engine import test_steps_ahead
+from tests.engine.test_fake_device import KINDS, on_a_device, requests_of
 from tests.engine.test_steps_ahead import (
     END,
     VOCAB_SIZE,
@@ -115,6 +117,21 @@ def test_who_sits_out_says_the_same(folder: Path, seed: int, guesses: str, depth
     assert engine._scheduler.num_preemptions
     assert num_late() > 20
     assert engine._scheduler.steering.is_idle
+
+
+@pytest.mark.parametrize("kinds", list(KINDS))
+@pytest.mark.parametrize("is_on", [False, True])
+def test_who_sits_out_on_a_device_says_the_same(
+    folder: Path, kinds: str, is_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_steps_ahead, "requests", requests_of(KINDS[kinds]))
+    expected = run(engine_of(folder, Steered), 0)
+    engine, _ = on_a_device(folder, monkeypatch)
+    engine._scheduler._constrain = Slow
+    engine._scheduler.speculation = Speculation(is_on=is_on)
+    num_late = count_late(engine)
+    same(run(engine, 0), expected)
+    assert num_late() > 20
 
 
 def test_tokens_are_banned_where_nobody_sits_out(folder: Path) -> None:
