@@ -163,11 +163,9 @@ def test_answers_that_sit_out_are_the_same(
         monkeypatch.setattr(grammar, "_SLOW_SECONDS", -1.0)
     changed = {**schema, "description": f"compiled anew {is_library_slow}"}
     for number, shape in enumerate([schema, changed]):
-        before = len(asides)
         for seed, answer in enumerate(expected):
             params = {"max_tokens": 40 + seed, "seed": seed}
             assert ask(llm, StructuredOutput(json=shape), **params) == answer, number
-        assert not is_library_slow or len(asides) > before + 20
     assert len(asides) > 10
     assert all(each.is_done and each.problem is None for each in asides)
 

@@ -36,7 +36,7 @@ from inferno.requests import Request
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
 
-_SLOW_SECONDS = 0.015  # of a call of llguidance
+_SLOW_SECONDS = 0.015  # for a mask
 
 _MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 
@@ -317,7 +317,7 @@ class GrammarConstraint:
         self._end = min(eos_token_ids)
         self._states = [state]
         self._plain_ends = plain_ends
-        self._slow: set[str] = set()  # what llguidance took long for
+        self._is_slow = False  # llguidance took long for the latest mask
         self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
@@ -326,10 +326,7 @@ class GrammarConstraint:
         elif (known := self._masks.find(self._states[-1])) is not None:
             mask[:] = known
         else:
-            self._call(
-                "mask",
-                lambda: self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes),
-            )
+            self._compute(mask)
             if self._plain_ends is not None and not self.is_complete:
                 mask &= ~self._plain_ends  # as text they would cut the output off
             self._masks.keep(self._states[-1], mask)
@@ -357,16 +354,14 @@ class GrammarConstraint:
         return found
 
     def accept(self, token_ids: Sequence[int]) -> None:
-        self._call("accept", lambda: self._matcher.consume_tokens(list(token_ids)))
         states = self._states[-1:]
-        for token_id in token_ids:
+        for token_id in token_ids:  # first, for only this may be not quick
             try:
                 states.append(self._after(states[-1], token_id))
             except TooComplex:  # no end is known from here
                 states.append(None)
-            except NotQuick:
-                self._matcher.rollback(len(token_ids))
-                raise
+        self._matcher.consume_tokens(list(token_ids))
+        self._check()
         self._states += states[1:]
         del self._states[: -MAX_ROLLBACK - 1]
 
@@ -413,13 +408,12 @@ class GrammarConstraint:
             None if state is None or self._paths is None else self._paths.advance(state, token_id)
         )
 
-    def _call(self, name: str, call: Callable[[], object]) -> None:
-        """Have llguidance do something; beside the steps if it took long the last time."""
-        with away() if name in self._slow else nullcontext():
+    def _compute(self, mask: Mask) -> None:
+        """Have llguidance make a mask; beside the steps if the one before took long."""
+        with away() if self._is_slow else nullcontext():
             began = time.thread_time()
-            call()
-            seconds = time.thread_time() - began
-        (self._slow.add if seconds > _SLOW_SECONDS else self._slow.discard)(name)
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            self._is_slow = time.thread_time() - began > _SLOW_SECONDS
         self._check()
 
     def _check(self) -> None:
