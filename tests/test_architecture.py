@@ -239,14 +239,12 @@ def test_no_file_is_too_long() -> None:
 # purpose, for a reader finds them by the file's name.
 SHORT_FILES = {
     "convert/pre_tokenizer.py": "the names of llama.cpp's rules, looked for by name",
-    "engine/execution/executor.py": "the Protocol; local.py is the first of several that keep it",
     "engine/execution/torch_threads.py": "owns PyTorch's number of threads in a process",
     "engine/process/fault_injection.py": "for tests alone, apart from what runs always",
     "engine/process/fingerprint.py": "how two processes know that they are of the same code",
     "engine/process/own_process.py": "what an engine does to its own process: memory, signals",
     "engine/sampling/bad_words.py": "an algorithm of its own",
     "engine/scheduling/limits.py": "what could never run",
-    "engine/scheduling/shared_prompts.py": "who waits for whose blocks, apart from who runs",
     "hub/add.py": "imported late, so that other commands start fast",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",

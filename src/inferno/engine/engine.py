@@ -185,7 +185,11 @@ class Engine:
             self._scheduler.abort(request_id, sequence_index)
 
     def close(self) -> None:
-        """End what works beside the steps: afterwards no request with a shape is taken."""
+        """End what works beside the steps: afterwards no request with a shape is taken.
+
+        Call this when nobody steps.
+        """
+        self._scheduler.steering.clear()
         if self._constraints is not None:
             self._constraints.close()
 
@@ -225,7 +229,9 @@ class Engine:
         An empty plan ends all that is in flight. Returns what interrupted a step, if anything did.
         """
         if not plan.chunks:
-            return self._retire_to(0)
+            interrupt = self._retire_to(0)
+            self._scheduler.steering.wait()
+            return interrupt
         self._batch_size = len(plan.chunks)
         step = self._launch(plan)
         self._in_flight.append(step)
@@ -267,13 +273,15 @@ class Engine:
         if not self._scheduler.has_masks:
             launched.sample({})
             return
-        steering = self._scheduler.steering()
+        steering = self._scheduler.step_steering()
         masks = steering.masks(self.vocab_size)
         launched.sample(masks)
         while masks:
             masks = steering.masks_to_redraw(launched.result(), self.vocab_size)
             if masks:
                 launched.redraw(masks)
+        if steering.late:
+            launched.take_back(steering.late)
 
     def _retire(self) -> BaseException | None:
         """Wait for the oldest step in flight and take in what came of it.

@@ -7,9 +7,10 @@ and its rest, counted repetitions of one thing are one repetition.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from typing import NamedTuple
 
 from inferno.grammar.regex import (
@@ -26,6 +27,7 @@ from inferno.grammar.regex import (
     depth_of,
     nested_counts,
 )
+from inferno.grammar.turns import Asker, asker
 
 NOTHING = 0
 EMPTY = 1
@@ -35,6 +37,7 @@ _ANY_TEXT = 3
 MOST_WORK = 400_000  # small steps until an answer: some tenths of a second
 _NODE_BYTES = 500  # about what a node takes, with all that is remembered of it
 _DEEPEST_FACTORS = 40
+_STEPS_OF_A_LOOK = 250
 INFINITE = 1 << 60
 
 LENGTHS = ((0x7F, 1), (0x7FF, 2), (0xFFFF, 3))  # the last code points of one, two, three bytes
@@ -67,29 +70,69 @@ class OutOfWork(Exception):
 
 
 class Meter:
-    """A count of small steps, of about a microsecond each, and how many may have been made."""
+    """A count of small steps, of about a microsecond each, and how many may have been made.
 
-    __slots__ = ("most", "spent")
+    Now and then it tells who asks in this thread, and then others may have their turn (see
+    `turns.py`): they aren't bound by what may be spent here, and none of them spends anything
+    before whoever began has ended.
+
+    most    the count at which it is looked whether more may be spent.
+    """
+
+    __slots__ = ("_holder", "_limit", "_seen", "most", "spent")
 
     def __init__(self) -> None:
-        self.spent = 0
-        self.most = INFINITE
+        self.spent = self._seen = 0
+        self.most = self._limit = INFINITE
+        self._holder: Asker | None = None  # has begun something, and others have their turn
 
     def spend(self, work: int) -> None:
         """Count some steps. Raises OutOfWork beyond what may be spent."""
         self.spent += work
         if self.spent > self.most:
+            self.look()
+
+    def take_over(self, work: int) -> None:
+        """Count steps that others have made before."""
+        self.spent += work
+        self._seen += work
+
+    def look(self) -> None:
+        """Raise OutOfWork beyond what may be spent; let others go on if it is their turn."""
+        here = asker()
+        while self._holder is not None and self._holder is not here:
+            self._let_others(self._holder.go_on if here is None else here.wait)
+        num_steps, self._seen = self.spent - self._seen, self.spent
+        if here is not None:
+            self._holder = here
+            try:
+                self._let_others(partial(here.note, num_steps))
+            finally:
+                self._holder = None
+        if self.spent > self._limit:
             raise OutOfWork
+        self.most = min(self._limit, self.spent + _STEPS_OF_A_LOOK)
+
+    def _let_others(self, wait: Callable[[], None]) -> None:
+        """Wait, with a bound that is neither theirs nor moved by them."""
+        limit, before = self._limit, self.spent
+        self._limit, self.most = INFINITE, 0
+        try:
+            wait()
+        finally:
+            self._limit = limit + self.spent - before
+            self.most = 0
 
     @contextmanager
     def at_most(self, work: int) -> Iterator[None]:
         """Bound the further steps until the block ends."""
-        before = self.most
-        self.most = min(before, self.spent + work)
+        before = self._limit
+        self._limit = min(before, self.spent + work)
+        self.most = min(self.most, self._limit, self.spent + _STEPS_OF_A_LOOK)
         try:
             yield
         finally:
-            self.most = before
+            self._limit = before
 
 
 class Expressions:
@@ -117,7 +160,7 @@ class Expressions:
         twin._meter = meter
         twin.nodes, twin.facts = self.nodes.copy(), self.facts.copy()
         twin._numbers = self._numbers.copy()
-        meter.spent += self._most_work - self._total_left
+        meter.take_over(self._most_work - self._total_left)
         return twin
 
     def add(self, regex: Regex) -> int:
@@ -165,7 +208,7 @@ class Expressions:
             raise TooComplex("a regular expression takes too many steps")
         self._meter.spent += work  # not by a call, for this is the innermost loop
         if self._meter.spent > self._meter.most:
-            raise OutOfWork
+            self._meter.look()
 
     def chars(self, some: Chars) -> int:
         if not some.ranges:

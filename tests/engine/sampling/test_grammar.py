@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,16 @@ import pytest
 
 from inferno import LLM, InfernoError, SamplingParams, StructuredOutput
 from inferno.demo import MODEL_FOLDERS
+from inferno.engine.scheduling import steering
 from inferno.errors import InvalidRequest
+from inferno.grammar import expressions, turns
+from inferno.grammar.turns import Aside
 from inferno.model_files import model_files
 from inferno.text.tokenizer import load_tokenizer
 
 llguidance = pytest.importorskip("llguidance")
+
+from inferno.engine.sampling import grammar  # noqa: E402
 
 SCHEMAS: list[dict[str, Any]] = [
     {
@@ -132,6 +137,37 @@ def test_no_document_is_cut_off_by_its_budget(llm: LLM, schema: dict[str, Any]) 
         text, reason = ask(llm, shape, max_tokens=max_tokens, seed=max_tokens)
         assert reason == "stop"
         jsonschema.validate(json.loads(text), schema)
+
+
+@pytest.mark.parametrize("is_library_slow", [False, True])
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(schema["type"]))
+def test_answers_that_sit_out_are_the_same(
+    llm: LLM, schema: dict[str, Any], is_library_slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here no search is quick or goes on for long, nor does the library if that is asked for."""
+    expected = [
+        ask(llm, StructuredOutput(json=schema), max_tokens=40 + seed, seed=seed)
+        for seed in range(3)
+    ]
+    asides: list[Aside] = []
+
+    def make_aside(task: Callable[[], object]) -> Aside:
+        asides.append(Aside(task))
+        return asides[-1]
+
+    monkeypatch.setattr(steering, "Aside", make_aside)
+    monkeypatch.setattr(steering, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "_QUICK_STEPS", 0)
+    monkeypatch.setattr(expressions, "_STEPS_OF_A_LOOK", 0)
+    if is_library_slow:
+        monkeypatch.setattr(grammar, "_SLOW_SECONDS", -1.0)
+    changed = {**schema, "description": f"compiled anew {is_library_slow}"}
+    for number, shape in enumerate([schema, changed]):
+        for seed, answer in enumerate(expected):
+            params = {"max_tokens": 40 + seed, "seed": seed}
+            assert ask(llm, StructuredOutput(json=shape), **params) == answer, number
+    assert len(asides) > 10
+    assert all(each.is_done and each.problem is None for each in asides)
 
 
 def test_an_output_keeps_to_places_from_which_an_end_is_known(llm: LLM) -> None:

@@ -276,7 +276,7 @@ def test_no_more_is_proposed_than_a_constraint_can_take_back_with_the_token_afte
     scheduler.add(request, lambda _request, _index: constraint)
     for _ in range(3):
         plan = scheduler.plan()
-        steering = scheduler.steering()
+        steering = scheduler.step_steering()
         steering.masks(32)
         [chunk] = plan.chunks
         results = [StepResult((1,) * (1 + len(chunk.proposed_token_ids)))]

@@ -29,6 +29,12 @@ class LaunchedStep(Protocol):
         masks   of all rows of the chunks to redraw. Call this before the next step is launched.
         """
 
+    def take_back(self, places: Sequence[int]) -> None:
+        """Give the chunks at these places no tokens, as if none had been drawn for them.
+
+        Call this after `sample`, and before the next step is launched.
+        """
+
     def result(self) -> Sequence[StepResult]:
         """Wait for the step's end; return a result per chunk. Call `sample` before."""
         ...

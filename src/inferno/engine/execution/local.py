@@ -93,6 +93,14 @@ class LocalStep:
         assert self.results is not None, "a step is sampled before parts of it are again"
         self.results = self.executor.redraw(self, self.results, masks)
 
+    def take_back(self, places: Sequence[int]) -> None:
+        results = list(self.result())
+        for place in places:
+            token_ids, num_drawn = self.sequences[place].token_ids, len(results[place].token_ids)
+            del token_ids[len(token_ids) - num_drawn :]
+            results[place] = results[place]._replace(token_ids=(), logprobs=())
+        self.results = results
+
     def result(self) -> Sequence[StepResult]:
         if self.results is None:
             assert self.drawn is not None, "a step is sampled before its results are asked for"

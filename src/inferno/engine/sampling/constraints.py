@@ -24,7 +24,11 @@ MaskKey = tuple[SequenceId, int]  # the sequence, and the position of the token 
 
 
 class Constraint(Protocol):
-    """A rule for what one sequence may say next; it is told each token that is final."""
+    """A rule for what one sequence may say next; it is told each token that is final.
+
+    Inside of `quickly` (`grammar/turns.py`) it may raise NotQuick, and is then as before the call;
+    for that, it is told tokens one at a time there.
+    """
 
     def mask_into(self, mask: Mask) -> None:
         """Set the bits of the tokens that may come next in a mask of zeros."""
@@ -82,32 +86,6 @@ class ConstraintMaker(Protocol):
         """End what is under way, and drop what was made."""
 
 
-def masks_of(constraint: Constraint, chunk: ScheduledChunk, vocab_size: int) -> dict[MaskKey, Mask]:
-    """Return the mask of each row that a chunk samples: of the next token, and after proposals.
-
-    The constraint has accepted all tokens before the chunk, and is left as it was. A proposal that
-    isn't allowed can't stand, so the rows after it need no mask.
-    """
-
-    def mask() -> Mask:
-        words = empty_mask(vocab_size)
-        constraint.mask_into(words)
-        return words
-
-    masks = [mask()]
-    num_accepted = 0
-    for token_id in chunk.proposed_token_ids:
-        if not masks[-1][token_id // 32] >> token_id % 32 & 1:
-            break
-        constraint.accept((token_id,))
-        num_accepted += 1
-        masks.append(mask())
-    if num_accepted:
-        constraint.rollback(num_accepted)
-    first = first_position(chunk)
-    return {(chunk.sequence_id, first + i): each for i, each in enumerate(masks)}
-
-
 def empty_mask(vocab_size: int) -> Mask:
     """Return a mask that allows nothing."""
     return np.zeros(-(-vocab_size // 32), np.int32)
@@ -121,6 +99,11 @@ def set_bit(mask: Mask, token_id: int, is_allowed: bool) -> None:
         words[token_id // 32] |= bit
     else:
         words[token_id // 32] &= ~bit
+
+
+def is_allowed(mask: Mask, token_id: int) -> bool:
+    """Return whether a mask allows a token."""
+    return bool(mask[token_id // 32] >> token_id % 32 & 1)
 
 
 def only_token(mask: Mask) -> int | None:

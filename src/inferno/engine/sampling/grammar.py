@@ -6,8 +6,10 @@ the mask of a step from an Earley parser over a lexer of derivatives of regular 
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +27,7 @@ from inferno.grammar.recognizer import MARK, Recognizer, State, text_of_mark
 from inferno.grammar.regex import TooComplex
 from inferno.grammar.rules import Grammar
 from inferno.grammar.token_paths import NEVER, TokenPaths, Vocabulary
+from inferno.grammar.turns import NotQuick, away
 from inferno.json_file import MAX_TOKENIZER_BYTES
 from inferno.model_files import TOKENIZER, model_files
 from inferno.requests import Request
@@ -32,6 +35,8 @@ from inferno.requests import Request
 # What a compiled grammar takes: itself, a few times its source, and what is remembered of each step
 # of work on its rules (54 MB after 1.5 million of them).
 _BYTES, _BYTES_OF_SOURCE, _BYTES_OF_STEP = 200_000, 8, 36
+
+_SLOW_SECONDS = 0.015  # for a mask
 
 _MOST_ENDINGS = 4  # sets of tokens that end an output, with each of which the tokens are kept
 
@@ -312,6 +317,7 @@ class GrammarConstraint:
         self._end = min(eos_token_ids)
         self._states = [state]
         self._plain_ends = plain_ends
+        self._is_slow = False  # llguidance took long for the latest mask
         self._knows_ends = state is not None
 
     def mask_into(self, mask: Mask) -> None:
@@ -320,8 +326,7 @@ class GrammarConstraint:
         elif (known := self._masks.find(self._states[-1])) is not None:
             mask[:] = known
         else:
-            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-            self._check()
+            self._compute(mask)
             if self._plain_ends is not None and not self.is_complete:
                 mask &= ~self._plain_ends  # as text they would cut the output off
             self._masks.keep(self._states[-1], mask)
@@ -336,21 +341,28 @@ class GrammarConstraint:
         found: list[int] = []
         state: State | None = first
         while state is not None and len(found) < most:
-            token_id = paths.forced(state)
-            if token_id is None or self._is_banned(token_id):
-                break
-            found.append(token_id)
-            state = self._after(state, token_id)
+            try:
+                token_id = paths.forced(state)
+                if token_id is None or self._is_banned(token_id):
+                    break
+                found.append(token_id)
+                state = self._after(state, token_id)
+            except NotQuick:
+                if not found:
+                    raise
+                break  # fewer are forced as well
         return found
 
     def accept(self, token_ids: Sequence[int]) -> None:
+        states = self._states[-1:]
+        for token_id in token_ids:  # first, for only this may be not quick
+            try:
+                states.append(self._after(states[-1], token_id))
+            except TooComplex:  # no end is known from here
+                states.append(None)
         self._matcher.consume_tokens(list(token_ids))
         self._check()
-        for token_id in token_ids:
-            try:
-                self._states.append(self._after(self._states[-1], token_id))
-            except TooComplex:  # no end is known from here
-                self._states.append(None)
+        self._states += states[1:]
         del self._states[: -MAX_ROLLBACK - 1]
 
     def rollback(self, num_tokens: int) -> None:
@@ -395,6 +407,14 @@ class GrammarConstraint:
         return (
             None if state is None or self._paths is None else self._paths.advance(state, token_id)
         )
+
+    def _compute(self, mask: Mask) -> None:
+        """Have llguidance make a mask; beside the steps if the one before took long."""
+        with away() if self._is_slow else nullcontext():
+            began = time.thread_time()
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+            self._is_slow = time.thread_time() - began > _SLOW_SECONDS
+        self._check()
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -41,7 +41,7 @@ from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequen
 from inferno.engine.scheduling.shared_prompts import SharedPrompts
 from inferno.engine.scheduling.shares import Shares, StepBound
 from inferno.engine.scheduling.speculation import Speculation
-from inferno.engine.scheduling.steering import Steering, follow
+from inferno.engine.scheduling.steering import Steering, StepSteering
 from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
 from inferno.engine.step_plan import (
     NewSequence,
@@ -116,6 +116,7 @@ class Scheduler:
         self._running: list[SequenceState] = []  # by rank
         self._waiting: list[SequenceState] = []  # by rank; the preempted too
         self._prompts = SharedPrompts(blocks)
+        self.steering = Steering(self._fail_constraint)
         self._in_flight: deque[tuple[StepPlan, list[SequenceState]]] = deque()
         self._epoch = 1  # see StepPlan
         self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
@@ -178,12 +179,14 @@ class Scheduler:
         """Share out the next step's tokens, and count them as planned."""
         self._delivered = []
         now = self._clock()
+        self.steering.work()
         if self._waiting:
             self._admit_waiting(now)
         work = StepWork(self._blocks.longest_window)
         most = self._limits.max_num_batched_tokens
         new: list[NewSequence] = []
-        sequences = steady.streams(self._running, self._epoch, self._blocks, self.speculation, most)
+        running = self._running if self.steering.is_idle else []
+        sequences = steady.streams(running, self._epoch, self._blocks, self.speculation, most)
         if sequences:
             chunks = steady.schedule(sequences, self._blocks, work, now)
         else:
@@ -234,14 +237,14 @@ class Scheduler:
             sequence.served = now
         return chunks
 
-    def steering(self) -> Steering:
+    def step_steering(self) -> StepSteering:
         """Return the constraints of the newest plan in flight; older plans must be committed."""
         plan, sequences = self._in_flight[-1]
-        return Steering(sequences, plan.chunks, self._fail_constraint)
+        return self.steering.begin(sequences, plan.chunks)
 
     @property
     def has_masks(self) -> bool:
-        """Return whether `steering` would have masks for the newest plan in flight."""
+        """Return whether `step_steering` would have masks for the newest plan in flight."""
         if not self.speculation.has_constraints:
             return False
         return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
@@ -268,6 +271,7 @@ class Scheduler:
         self._running.clear()
         self._waiting.clear()
         self._prompts.clear()
+        self.steering.clear()
         self._blocks.reset()
         self.speculation.clear()
         self.resend()
@@ -326,8 +330,11 @@ class Scheduler:
         """Return whether a step could compute tokens of a running sequence.
 
         Not while a token is in flight that a plan would have to name: to introduce it anew, or to
-        let guesses follow it. Nor while blocks of it can't be copied back from host memory yet.
+        let guesses follow it. Nor while blocks of it can't be copied back from host memory yet, or
+        its constraint takes long.
         """
+        if self.steering.sits_out(sequence):
+            return False
         is_known = sequence.known_epoch == self._epoch
         if sequence.num_pending_tokens and (self.speculation.may_follow(sequence) or not is_known):
             return False
@@ -373,17 +380,9 @@ class Scheduler:
         self._prompts.claim(sequence)
 
     def _is_ready(self, sequence: SequenceState) -> bool:
-        """Return whether none of its chunks is in flight, and the prompt it shares is computed.
-
-        Of a request's sequences the first one computes the prompt, the others find it in the cache.
-        """
+        """Return whether none of its chunks is in flight, and the prompt it shares is computed."""
         first = self._requests[sequence.request.request_id][0]
-        if sequence.num_in_flight or self._prompts.is_waiting(sequence):
-            return False
-        if sequence is first or first.status is Status.FINISHED:
-            return True
-        num_shared = self._blocks.num_full_blocks(first.num_prompt_tokens - 1)
-        return first.tables.num_committed >= num_shared
+        return not sequence.num_in_flight and self._prompts.is_computed(sequence, first)
 
     def _has_place(self) -> bool:
         return len(self._running) < self._limits.max_num_seqs
@@ -529,30 +528,28 @@ class Scheduler:
             return
         if chunk.wants_prompt_logprobs:
             sequence.add_prompt_logprobs(result.prompt_logprobs)
-        assert bool(result.token_ids) == chunk.wants_token, "tokens come where they are wanted"
+        assert chunk.wants_token or not result.token_ids, "tokens come where they are wanted"
         began = self.speculation.clock()
         num_taken, reason = sequence.confirm(chunk, result.token_ids)
-        if num_proposed := len(chunk.proposed_token_ids):
+        if (num_proposed := len(chunk.proposed_token_ids)) and result.token_ids:
             num_stood = min(num_taken, len(result.token_ids) - 1)
             self.speculation.learn(sequence, num_proposed, num_stood, began)
         if sequence.constraint is not None and result.token_ids:
-            try:
-                reason = follow(sequence, result.token_ids[:num_taken], reason)
-            except Exception as problem:
-                self._fail_constraint(sequence, problem)
+            reason = self.steering.follow(sequence, result.token_ids[:num_taken], reason)
+            if sequence.status is Status.FINISHED:
                 return
         if sequence.status is Status.RUNNING:  # else it was preempted: its blocks are gone
             self._blocks.commit(sequence.tables, sequence.token_ids, sequence.num_computed_tokens)
-        if chunk.wants_token:
-            if sequence.claimed:
-                self._prompts.release(sequence)
+        if chunk.wants_token and sequence.claimed:
+            self._prompts.release(sequence)
+        if result.token_ids:
             self._emit(sequence, result.token_ids[:num_taken], result.logprobs[:num_taken], reason)
         elif chunk.start + chunk.num_tokens == sequence.max_length:  # no token was asked for
             self._emit(sequence, reason=FinishReason.LENGTH)
 
-    def _fail_constraint(self, sequence: SequenceState, problem: Exception) -> None:
+    def _fail_constraint(self, sequence: SequenceState, problem: BaseException) -> None:
         """End the one sequence whose constraint raised: others have nothing to do with it."""
-        _logger.exception("a constraint failed")
+        _logger.error("a constraint failed", exc_info=problem)
         message = f"the constraint of this output failed: {problem!r}"
         self._emit(sequence, reason=FinishReason.ERROR, error=message)
 
@@ -592,6 +589,7 @@ class Scheduler:
         self.offload.release(sequence.offloaded)
         sequence.offloaded = None
         self._prompts.release(sequence)
+        self.steering.forget(sequence)
         self.speculation.forget(sequence)
         sequence.move_to(Status.FINISHED)
         request_id = sequence.request.request_id

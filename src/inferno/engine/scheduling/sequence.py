@@ -233,7 +233,11 @@ class SequenceState:
         new_token_ids = tuple(token_ids[self.num_known_tokens :])
         self.num_known_tokens = length
         expected = length + self.num_pending_tokens
-        wants_prompt_logprobs = self.prompt_logprobs is not None and start < self.num_prompt_tokens
+        wants_prompt_logprobs = (
+            self.prompt_logprobs is not None
+            and start < self.num_prompt_tokens
+            and len(self.prompt_logprobs) < self.num_prompt_tokens  # else a token was taken back
+        )
         wants_token = start + num_tokens == expected < self.max_length
         self.num_in_flight += 1
         self.num_planned_tokens = start + num_tokens + len(proposed)
@@ -259,13 +263,14 @@ class SequenceState:
         """Take in a chunk's result; return how many new tokens count, and why the sequence ended.
 
         Of the chunk's proposals all new tokens but the last stand; the others were computed in
-        vain.
+        vain. Where a token was wanted and there is none, as it was taken back, the position that
+        gives it is computed again.
         """
         num_taken, reason = self.extend(token_ids)
         if self.status is Status.RUNNING:  # else it was preempted meanwhile: its blocks are gone
             num_proposed = len(chunk.proposed_token_ids)
             computed = chunk.start + chunk.num_tokens
-            if num_proposed:
+            if num_proposed or (chunk.wants_token and not token_ids):
                 computed = min(computed - num_proposed + len(token_ids) - 1, len(self.token_ids))
                 self.num_planned_tokens = computed
             self.num_computed_tokens = computed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from inferno.engine.kv.block_manager import BlockManager, Prefix
-from inferno.engine.scheduling.sequence import SequenceState
+from inferno.engine.scheduling.sequence import SequenceState, Status
 
 
 class SharedPrompts:
@@ -41,7 +41,20 @@ class SharedPrompts:
                 del self._computing[digest]
         sequence.claimed = ()
 
-    def is_waiting(self, sequence: SequenceState) -> bool:
+    def is_computed(self, sequence: SequenceState, first: SequenceState) -> bool:
+        """Return whether a sequence need not wait for blocks of its prompt that others compute.
+
+        first   of its request's sequences, which computes the prompt; the others find it in the
+                cache.
+        """
+        if self._is_waiting(sequence):
+            return False
+        if sequence is first or first.status is Status.FINISHED:
+            return True
+        num_shared = self._blocks.num_full_blocks(first.num_prompt_tokens - 1)
+        return first.tables.num_committed >= num_shared
+
+    def _is_waiting(self, sequence: SequenceState) -> bool:
         """Return whether the blocks that a sequence was found to wait for are still to come."""
         if sequence.awaited is None:
             return False

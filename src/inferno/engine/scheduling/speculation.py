@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple, Protocol
@@ -30,6 +31,7 @@ from inferno.engine.scheduling.acceptance import (
 )
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.scheduling.step_cost import StepCostModel, StepWork
+from inferno.grammar.turns import NotQuick, quickly
 from inferno.plan.choices import SMALL_STEP
 from inferno.requests import ProposalCounts
 
@@ -374,9 +376,10 @@ class Speculation:
         forced = {}
         for sequence, room in most.items():
             if sequence.constraint is not None:
-                found = sequence.constraint.forced(min(room, MOST_FORCED))
-                if found:
-                    forced[sequence] = found
+                with suppress(NotQuick), quickly():
+                    found = sequence.constraint.forced(min(room, MOST_FORCED))
+                    if found:
+                        forced[sequence] = found
         return forced
 
     def _guess(

@@ -1,0 +1,177 @@
+"""What takes long is done in pieces, by turns, and comes to the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from inferno.grammar import turns
+from inferno.grammar.expressions import Meter, OutOfWork
+from inferno.grammar.json_schema import compile_schema
+from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.token_paths import TokenPaths
+from inferno.grammar.turns import Aside, NotQuick, away, quickly
+from tests.grammar.acceptor import Sampler
+from tests.grammar.test_token_paths import make_schema, make_vocabulary
+
+
+def in_turns(*tasks: Callable[[], object]) -> int:
+    """Do tasks, each as long as its turn is, which is as short as it can be; count the turns."""
+    asides = [Aside(task) for task in tasks]
+    num_turns = 0
+    while sum(aside.lend(0.0) for aside in asides):
+        num_turns += 1
+    for aside in asides:
+        assert aside.is_done
+        if aside.problem is not None:
+            raise aside.problem
+    return num_turns
+
+
+def spend(meter: Meter, num_steps: int, most: int | None = None) -> None:
+    with meter.at_most(1 << 40 if most is None else most):
+        for _ in range(num_steps):
+            meter.spend(1)
+
+
+def test_what_takes_few_steps_is_quick_and_what_takes_many_is_not() -> None:
+    meter = Meter()
+    with quickly():
+        spend(meter, 100)
+    with pytest.raises(NotQuick), quickly():
+        spend(meter, 100_000)
+    assert meter.spent < 5_000
+    spend(meter, 100_000)
+
+
+def test_many_questions_of_few_steps_are_not_quick() -> None:
+    meter = Meter()
+
+    def ask_for_ever() -> None:
+        while True:
+            spend(meter, 100)
+
+    with pytest.raises(NotQuick), quickly():
+        ask_for_ever()
+    assert meter.spent < 5_000
+
+
+def test_a_task_runs_only_while_a_turn_is_lent() -> None:
+    meter = Meter()
+    aside = Aside(lambda: spend(meter, 10_000))
+    seen = []
+    while aside.lend(0.0):
+        seen.append(meter.spent)
+        assert meter.spent == seen[-1]
+    assert aside.is_done
+    assert meter.spent == 10_000
+    assert len(seen) > 20
+
+
+def test_tasks_by_turns_have_each_their_own_bound() -> None:
+    meter = Meter()
+    assert in_turns(*[lambda: spend(meter, 990, most=1000)] * 3) > 5
+    with pytest.raises(OutOfWork):
+        in_turns(*[lambda: spend(meter, 1010, most=1000)] * 3)
+    spend(meter, 990, most=1000)
+    with pytest.raises(OutOfWork):
+        spend(meter, 1010, most=1000)
+
+
+def test_what_one_has_begun_is_ended_before_another_one_spends_anything() -> None:
+    meter = Meter()
+    aside = Aside(lambda: spend(meter, 10_000))
+    aside.lend(0.0)
+    assert 0 < meter.spent < 10_000
+    with pytest.raises(NotQuick), quickly():
+        spend(meter, 1)
+    assert meter.spent < 10_000
+    spend(meter, 500, most=1000)  # who waits for all answers has it ended
+    assert aside.is_done
+    assert meter.spent > 10_000
+    with quickly():
+        spend(meter, 1)
+
+
+def test_who_is_away_has_no_turn_and_holds_nobody_up() -> None:
+    may_end = threading.Event()
+
+    def wait() -> None:
+        with away():
+            may_end.wait()
+
+    aside = Aside(wait)
+    assert aside.lend(0.0)
+    assert not aside.lend(0.0)
+    aside.wait_until_here(0.0)
+    may_end.set()
+    aside.wait_until_here(30.0)
+    assert aside.lend(0.0)
+    assert aside.is_done
+
+
+@pytest.mark.parametrize("num_turns", [0, 1, 3])
+def test_a_task_that_is_dropped_ends(num_turns: int) -> None:
+    meter, has_ended = Meter(), []
+
+    def work() -> None:
+        try:
+            spend(meter, 10_000)
+        finally:
+            has_ended.append(True)
+
+    aside = Aside(work)
+    for _ in range(num_turns):
+        aside.lend(0.0)
+    aside.drop()
+    assert aside.is_done
+    assert aside.problem is None
+    assert has_ended == [True] * bool(num_turns)
+    with quickly():
+        spend(meter, 100)
+
+
+def test_a_task_without_room_for_a_thread_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    meter = Meter()
+    aside = Aside(lambda: spend(meter, 10_000))
+    assert aside.is_done
+    assert meter.spent == 10_000
+    aside = Aside(lambda: [][0])
+    assert isinstance(aside.problem, IndexError)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ways_are_the_same_whether_found_at_once_or_by_turns(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_QUICK_STEPS", 200)
+    generator = random.Random(seed)
+    grammar = compile_schema(make_schema(generator))
+    vocabulary = make_vocabulary(seed)
+    text = Sampler(grammar, seed).text(20).encode()
+    sizes = [generator.randrange(len(text)) for _ in range(4)]
+    found: list[dict[int, tuple[int, int]]] = [{}, {}]
+
+    def ask(paths: TokenPaths, size: int, answers: dict[int, tuple[int, int]]) -> None:
+        state = paths.recognizer.advance(paths.recognizer.start, text[:size])
+        assert state is not None
+        following = -1 if state.is_end else paths.next_to_end(state)
+        answers[size] = paths.num_to_end(state), following
+
+    at_once, by_turns = (TokenPaths(Recognizer(grammar), vocabulary) for _ in range(2))
+    for size in sizes:
+        ask(at_once, size, found[0])
+        in_turns(partial(ask, by_turns, size, found[1]))
+        assert at_once.recognizer.meter.spent == by_turns.recognizer.meter.spent
+    together = TokenPaths(Recognizer(grammar), vocabulary)
+    answers: dict[int, tuple[int, int]] = {}
+    in_turns(*[partial(ask, together, size, answers) for size in sizes])
+    assert found[0] == found[1] == answers
