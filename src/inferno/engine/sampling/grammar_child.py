@@ -51,12 +51,14 @@ from inferno.grammar.syntax import parse_regex
 from inferno.limited.child import limit_time, say_so_far, work
 from inferno.structured import StructuredOutput
 
-# What a grammar may cost: half of llguidance's own limits for a start, its own for a step, and
-# some megabytes of states in each sequence.
+# What a grammar may cost: half of llguidance's own limits for a start, a fifth of them for a step,
+# and some megabytes of states in each sequence. A step of so many items takes a tenth of a second,
+# and all others wait while a token is followed; none of our tests' grammars takes 2,000.
 LIMITS = llguidance.LLParserLimits(
     initial_lexer_fuel=500_000,
     max_grammar_size=250_000,
     max_lexer_states=50_000,
+    step_max_items=10_000,
     verbose_errors=False,
 )
 # In a grammar: a string, a comment, a regular expression or, by itself, a special token.
