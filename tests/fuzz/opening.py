@@ -135,7 +135,8 @@ def _values(tensor: Any, kind: str, head_dim: int | None) -> Iterator[tuple[str,
         values = values.astype(np.float32)
     values = values.reshape(shape)
     name = tensor.name
-    if head_dim is not None and _QUERY_OR_KEY.fullmatch(name) and values.size:
+    is_rotated = values.dtype.kind == "f" and _QUERY_OR_KEY.fullmatch(name)
+    if head_dim is not None and is_rotated:
         pairs = values.reshape(-1, head_dim // 2, 2, *shape[1:])
         values = pairs.swapaxes(1, 2).reshape(shape)
     known = hf_name(name, kind)

@@ -99,6 +99,16 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
         read_shape(tmp_path)
 
 
+@pytest.mark.parametrize("length", [1, 300, 5000])
+def test_a_missing_shard_is_refused_whatever_its_name(length: int, tmp_path: Path) -> None:
+    save_tiny(tmp_path, "llama")
+    shard = "x" * length
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shard}}))
+    with pytest.raises(CheckpointError, match=f"{shard[:200]}.*is missing"):
+        read_shape(tmp_path)
+
+
 @pytest.mark.parametrize("shards", [{"a": {}}, {"a": ["model-1.safetensors"]}, {"a": 1}])
 def test_an_index_of_no_files_lists_no_weights(tmp_path: Path, shards: dict[str, Any]) -> None:
     save_tiny(tmp_path, "llama")

@@ -281,6 +281,25 @@ def test_rows_of_permuted_heads_are_read_from_anywhere(
         assert torch.equal(rows, read(due, name)[first : first + count])
 
 
+@pytest.mark.parametrize("type_", [np.int16, np.int32])
+def test_whole_numbers_lie_as_they_are_read(type_: type[np.generic], tmp_path: Path) -> None:
+    values = np.arange(16 * 3).reshape(16, 3).astype(type_)
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    writer.add_embedding_length(16)
+    writer.add_head_count(2)
+    writer.add_tensor("blk.0.attn_q.weight", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path / "x.gguf") as checkpoint:
+        (name,) = checkpoint.tensors
+        assert checkpoint.tensors[name].coding is None
+        found = torch.from_numpy(np.empty_like(values))
+        checkpoint.read_into(name, found)
+    assert np.array_equal(found.numpy(), values)
+
+
 def test_a_real_file_holds_the_weights_of_its_folder() -> None:
     file = data_path("stories260K-gguf", "stories260K-f32-v3.gguf")
     with open_checkpoint(file) as found, open_checkpoint(data_path("stories260K")) as due:

@@ -5,6 +5,7 @@ The config is read as the engine reads it, so both refuse the same models.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _loaded(path: Path) -> Iterator[Tensor]:
     if files is None:
         raise no_weights(path)
     for name in sorted(files):
-        if not (path / name).exists():
+        if not os.path.exists(path / name):  # Path.exists raises where a name is too long
             raise missing_file(path / name)
     yield from read_tensors(path)
 

@@ -79,7 +79,8 @@ def _info(
     coding = None
     # Blocks are read row by row, so of a lone row only the size is known: no model has one.
     is_coded = can_decode(tensor.type.name) and num_axes > 1
-    is_turned = head_rows > 1 and isinstance(dtype, torch.dtype)
+    is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    is_turned = head_rows > 1 and is_float  # whole numbers are no model's weights, and stay
     if 0 not in shape and (is_coded or is_turned):
         if shape and shape[0] % head_rows:
             raise CheckpointError(
