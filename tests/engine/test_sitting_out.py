@@ -15,9 +15,10 @@ from inferno.engine.engine import Engine
 from inferno.engine.sampling.constraints import Constraint, Mask
 from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import StepResult
-from inferno.grammar.turns import NotQuick, away, quickly
+from inferno.grammar.turns import NotQuick, asker, away, quickly
 from inferno.requests import FinishReason, Request, SamplingParams
 from tests.engine import test_steps_ahead
+from tests.engine.proposers import test_draft_model, test_early_layers
 from tests.engine.test_fake_device import KINDS, on_a_device, requests_of
 from tests.engine.test_steps_ahead import (
     END,
@@ -117,6 +118,39 @@ def test_who_sits_out_says_the_same(folder: Path, seed: int, guesses: str, depth
     assert engine._scheduler.num_preemptions
     assert num_late() > 20
     assert engine._scheduler.steering.is_idle
+
+
+class Asked(Slow):
+    """Notes whether anybody waits for a mask however long it takes."""
+
+    num_asked = num_waited = 0
+
+    def mask_into(self, mask: Mask) -> None:
+        Asked.num_asked += 1
+        Asked.num_waited += asker() is None
+        super().mask_into(mask)
+
+
+@pytest.mark.parametrize("kind", ["draft", "early"])
+@pytest.mark.parametrize("seed", range(2))
+def test_models_that_propose_wait_for_no_constraint(
+    folder: Path, seed: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Asked, "num_asked", 0)
+    monkeypatch.setattr(Asked, "num_waited", 0)
+    expected = expected_of(folder, seed)
+    if kind == "draft":
+        engine, _ = test_draft_model.with_draft(folder, folder, spoil=0.1)
+    else:
+        engine = test_early_layers.build(folder, 1)
+    engine._scheduler._constrain = Asked
+    num_late = count_late(engine)
+    same(run(engine, seed), expected)
+    assert num_late() > 20
+    [counts] = [each for each in engine._scheduler.speculation.counts if each.name != "grammar"]
+    assert counts.num_stood
+    assert Asked.num_asked > 100
+    assert not Asked.num_waited
 
 
 @pytest.mark.parametrize("kinds", list(KINDS))

@@ -9,10 +9,11 @@ from functools import partial
 
 import pytest
 
-from inferno.grammar import turns
-from inferno.grammar.expressions import Meter, OutOfWork
+from inferno.grammar import token_paths, turns
+from inferno.grammar.expressions import Expressions, Meter, OutOfWork
 from inferno.grammar.json_schema import compile_schema
 from inferno.grammar.recognizer import Recognizer
+from inferno.grammar.regex import TooComplex
 from inferno.grammar.token_paths import TokenPaths
 from inferno.grammar.turns import Aside, NotQuick, away, quickly
 from tests.grammar.acceptor import Sampler
@@ -95,6 +96,60 @@ def test_what_one_has_begun_is_ended_before_another_one_spends_anything() -> Non
     assert meter.spent > 10_000
     with quickly():
         spend(meter, 1)
+
+
+def test_who_waits_for_what_another_one_has_begun_takes_none_of_its_turns() -> None:
+    meter = Meter()
+    asides = [Aside(lambda: spend(meter, 10_000)) for _ in range(9)]
+    assert all(aside.lend(0.0) for aside in asides)
+    assert [aside.lend(0.0) for aside in asides] == [True] + [False] * 8
+    asides[0].drop()
+    assert [aside.lend(0.0) for aside in asides[:3]] == [False, True, False]
+    asides[2].drop()
+    for aside in (*asides[1:2], *asides[3:]):
+        while aside.lend(0.0):
+            pass
+    assert all(aside.is_done for aside in asides)
+    assert meter.spent > 70_000
+
+
+def test_a_piece_of_work_by_turns_keeps_its_own_bound() -> None:
+    meter = Meter()
+    expressions = Expressions(1 << 30, 1 << 30, meter)
+
+    def work(num_steps: int, most: int) -> None:
+        with meter.at_most(1 << 40):
+            expressions.start_work(most)
+            for _ in range(num_steps):
+                expressions.spend(1)
+
+    long = Aside(lambda: work(9_900, most=10_000))
+    assert long.lend(0.0)
+    with pytest.raises(NotQuick), quickly():
+        work(10, most=20)
+    short = Aside(lambda: work(4_900, most=5_000))
+    while sum(aside.lend(0.0) for aside in (short, long)):
+        pass
+    assert long.problem is None
+    assert short.problem is None
+    assert in_turns(*[lambda: work(4_900, most=5_000)] * 3) > 5
+    with pytest.raises(TooComplex):
+        in_turns(*[lambda: work(5_100, most=5_000)] * 3)
+
+
+def test_a_search_by_turns_is_charged_what_it_took_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_paths, "_LITTLE_WORK", 300)
+    grammar = compile_schema(make_schema(random.Random(3)))
+    vocabulary = make_vocabulary(3)
+    alone, together = (TokenPaths(Recognizer(grammar), vocabulary) for _ in range(2))
+
+    def ask(paths: TokenPaths) -> int:
+        return paths.num_to_end(paths.recognizer.start)
+
+    ask(alone)
+    assert alone._work_left < token_paths._ALL_LATER_WORK
+    in_turns(*[lambda: ask(together)] * 3)
+    assert alone._work_left == together._work_left
 
 
 def test_who_is_away_has_no_turn_and_holds_nobody_up() -> None:

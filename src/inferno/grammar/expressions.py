@@ -86,6 +86,11 @@ class Meter:
         self.most = self._limit = INFINITE
         self._holder: Asker | None = None  # has begun something, and others have their turn
 
+    @property
+    def left(self) -> int:
+        """Return how many steps may still be spent; this doesn't change while others go on."""
+        return self._limit - self.spent
+
     def spend(self, work: int) -> None:
         """Count some steps. Raises OutOfWork beyond what may be spent."""
         self.spent += work
@@ -101,7 +106,9 @@ class Meter:
         """Raise OutOfWork beyond what may be spent; let others go on if it is their turn."""
         here = asker()
         while self._holder is not None and self._holder is not here:
-            self._let_others(self._holder.go_on if here is None else here.wait)
+            self._let_others(
+                self._holder.go_on if here is None else partial(here.wait, self._is_held)
+            )
         num_steps, self._seen = self.spent - self._seen, self.spent
         if here is not None:
             self._holder = here
@@ -112,6 +119,9 @@ class Meter:
         if self.spent > self._limit:
             raise OutOfWork
         self.most = min(self._limit, self.spent + _STEPS_OF_A_LOOK)
+
+    def _is_held(self) -> bool:
+        return self._holder is not None
 
     def _let_others(self, wait: Callable[[], None]) -> None:
         """Wait, with a bound that is neither theirs nor moved by them."""
@@ -170,7 +180,11 @@ class Expressions:
         return self._add(regex)
 
     def start_work(self, most: int = MOST_WORK) -> None:
-        """Begin a piece of work, which may take a number of steps."""
+        """Begin a piece of work, which may take a number of steps.
+
+        Who has begun one before, and has let others go on, ends it first: it has a bound as well.
+        """
+        self._meter.spend(0)
         self._work_left = most
 
     def _add(self, regex: Regex) -> int:

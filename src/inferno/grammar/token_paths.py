@@ -155,13 +155,14 @@ class TokenPaths:
     def _later(self) -> Iterator[None]:
         """Bound what is done inside, while steps wait for it."""
         meter = self.recognizer.meter
-        before = meter.spent
-        try:
-            with meter.at_most(_LATER_WORK if self._work_left > 0 else _LITTLE_WORK):
+        with meter.at_most(_LATER_WORK if self._work_left > 0 else _LITTLE_WORK):
+            most = meter.left
+            try:
                 yield
-        finally:
-            if meter.spent - before > _LITTLE_WORK:
-                self._work_left -= meter.spent - before
+            finally:
+                spent = most - meter.left  # what others have spent meanwhile is theirs
+                if spent > _LITTLE_WORK:
+                    self._work_left -= spent
 
     def _only_token(self, state: State) -> int | None:
         known = self._forced.get(state, -1)

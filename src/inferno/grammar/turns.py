@@ -32,8 +32,11 @@ class Asker(Protocol):
     def note(self, num_steps: int) -> None:
         """Take in that so many more steps were made; it may wait for its turn, or raise."""
 
-    def wait(self) -> None:
-        """Let others go on, who hold what is asked for; it may raise."""
+    def wait(self, is_held: Callable[[], bool]) -> None:
+        """Let others go on as long as they hold what is asked for; it may return before, or raise.
+
+        is_held     returns whether they hold it still.
+        """
 
     def go_on(self) -> None:
         """Go on to the end, or until the turn isn't needed, where others wait for what is held."""
@@ -85,6 +88,10 @@ def away() -> Iterator[None]:
         here.come_back()
 
 
+def _never() -> bool:
+    return False
+
+
 class _Quick:
     """An Asker that waits for a few steps."""
 
@@ -96,7 +103,7 @@ class _Quick:
         if self._num_left < 0:
             raise NotQuick
 
-    def wait(self) -> None:
+    def wait(self, is_held: Callable[[], bool]) -> None:
         raise NotQuick
 
     def go_on(self) -> None:
@@ -125,6 +132,7 @@ class Aside:
         self._is_here.set()
         self._seconds = self._until = 0.0
         self._is_done = self._is_dropped = False
+        self._is_held: Callable[[], bool] = _never  # by another one, what it waits for
         try:
             threading.Thread(target=self._run, name="inferno-aside", daemon=True).start()
         except RuntimeError:
@@ -135,20 +143,29 @@ class Aside:
         """Return whether its task has come to an end."""
         return self._is_done
 
+    @property
+    def is_away(self) -> bool:
+        """Return whether it goes on without a turn."""
+        return not self._is_here.is_set()
+
     def lend(self, seconds: float) -> bool:
-        """Let the task run for about so long; return whether it ran: not if it is done, or away.
+        """Let the task run for about so long; return whether it ran.
+
+        It doesn't if it is done, or away, or waits for what another one holds.
 
         seconds     of a processor's time: where others take that, the turn takes longer.
         """
-        if self._is_done or not self._is_here.is_set():
+        if self._is_done or self.is_away or self._is_held():
             return False
         self._seconds = seconds
         self._turn.release()
         self._back.acquire()
         return True
 
-    def wait(self) -> None:
+    def wait(self, is_held: Callable[[], bool]) -> None:
+        self._is_held = is_held
         self._pass_on()
+        self._is_held = _never
 
     def go_on(self) -> None:
         self.lend(float("inf"))
@@ -159,7 +176,7 @@ class Aside:
 
     def drop(self) -> None:
         """End the task, as nobody waits for it any more; what is away ends when it comes back."""
-        self._is_dropped = True
+        self._is_dropped, self._is_held = True, _never
         self.lend(0.0)
         if not self._is_done:
             self._turn.release()

@@ -14,7 +14,7 @@ longest ago lose theirs, and compute them again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -30,6 +30,7 @@ from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.step_plan import ScheduledChunk
+from inferno.grammar.turns import NotQuick, quickly
 from inferno.ops import KernelContext
 from inferno.requests import SamplingParams
 
@@ -337,10 +338,11 @@ class DraftModelProposer:
         if not parts:
             return []
         guessing, rows, end = [], [], 0
+        masks: dict[MaskKey, Mask] = {}
         for draft, chunk in parts:
             end += chunk.num_tokens
             draft.num_computed = chunk.start + chunk.num_tokens
-            if chunk.wants_token:
+            if chunk.wants_token and self._find_mask(draft, masks):
                 guessing.append(draft)
                 rows.append(end - 1)
         chunks = tuple(chunk for _, chunk in parts)
@@ -352,7 +354,6 @@ class DraftModelProposer:
         logits_RV = self._runner.logits(hidden, places)
         if logits_RV.shape[1] > self._num_common:
             logits_RV = logits_RV[:, : self._num_common].contiguous()
-        masks = self._masks(guessing)
         drawn = self._sampler.sample(logits_RV, [each.logits_row() for each in guessing], masks)
         going = []
         for draft, sampled in zip(guessing, drawn, strict=True):
@@ -361,7 +362,10 @@ class DraftModelProposer:
         return going
 
     def _note(self, draft: _Draft, token_id: int) -> bool:
-        """Take a guess; return whether another may follow it. Nothing follows a stop token."""
+        """Take a guess; return whether another may follow it. Nothing follows a stop token.
+
+        Nor does anything where the constraint takes long: steps don't wait for guesses.
+        """
         sequence = draft.sequence
         if token_id in sequence.stop_token_ids:
             return False
@@ -369,21 +373,27 @@ class DraftModelProposer:
         if len(draft.guesses) == draft.most:
             return False
         if sequence.constraint is not None:
-            sequence.constraint.accept((token_id,))
+            try:
+                with quickly():
+                    sequence.constraint.accept((token_id,))
+            except NotQuick:
+                return False
             draft.num_accepted += 1
         return True
 
-    def _masks(self, guessing: Sequence[_Draft]) -> dict[MaskKey, Mask]:
-        """Return the masks of what the sequences that have a constraint may say next.
+    def _find_mask(self, draft: _Draft, masks: dict[MaskKey, Mask]) -> bool:
+        """Add the mask of what a sequence may say next; return False if that takes too long.
 
-        They are of as many tokens as are drawn of: the draft model may have fewer.
+        It is of as many tokens as are drawn of: the draft model may have fewer.
         """
-        num_words = len(empty_mask(self._num_common))
-        masks: dict[MaskKey, Mask] = {}
-        for draft in guessing:
-            if draft.sequence.constraint is not None:
-                mask = empty_mask(self._mask_size)
-                draft.sequence.constraint.mask_into(mask)
-                position = draft.num_tokens + len(draft.guesses)
-                masks[draft.sequence.sequence_id, position] = mask[:num_words]
-        return masks
+        constraint = draft.sequence.constraint
+        if constraint is None:
+            return True
+        mask = empty_mask(self._mask_size)
+        with suppress(NotQuick), quickly():
+            constraint.mask_into(mask)
+            num_words = len(empty_mask(self._num_common))
+            position = draft.num_tokens + len(draft.guesses)
+            masks[draft.sequence.sequence_id, position] = mask[:num_words]
+            return True
+        return False

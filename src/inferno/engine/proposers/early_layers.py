@@ -7,6 +7,7 @@ This is LayerSkip's draft (arXiv:2404.16710), for models that weren't trained fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -18,6 +19,7 @@ from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import Sampled, Sampler
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.step_plan import ScheduledChunk
+from inferno.grammar.turns import NotQuick, quickly
 from inferno.ops import KernelContext
 from inferno.requests import SamplingParams
 
@@ -92,13 +94,18 @@ class EarlyLayersProposer:
         """Add a token to each draft, or end it."""
         chunks = [draft.chunk() for draft in drafts]
         streams_TE = self._first_layers.run(chunks, drafts)
-        rows = [end - 1 for end in accumulate(chunk.num_tokens for chunk in chunks)]
-        logits_RV = self._first_layers.early_logits(streams_TE, rows)
+        ends = accumulate(chunk.num_tokens for chunk in chunks)
         masks: dict[MaskKey, Mask] = {}
-        for draft in drafts:
-            masks |= draft.mask(self._vocab_size)
-        sampled = self._sampler.sample(logits_RV, [draft.row() for draft in drafts], masks)
-        for draft, token in zip(drafts, sampled, strict=True):
+        rows = {
+            draft: end - 1
+            for draft, end in zip(drafts, ends, strict=True)
+            if draft.find_mask(masks, self._vocab_size)
+        }
+        if not rows:
+            return
+        logits_RV = self._first_layers.early_logits(streams_TE, list(rows.values()))
+        sampled = self._sampler.sample(logits_RV, [draft.row() for draft in rows], masks)
+        for draft, token in zip(rows, sampled, strict=True):
             draft.take(token)
 
 
@@ -150,14 +157,21 @@ class _Draft:
             tuple(self.drafted),
         )
 
-    def mask(self, vocab_size: int) -> dict[MaskKey, Mask]:
-        """Return the mask of the next token, where a constraint has one."""
+    def find_mask(self, masks: dict[MaskKey, Mask], vocab_size: int) -> bool:
+        """Add the mask of the next token; where that takes too long, end the draft: return False.
+
+        Steps don't wait for guesses.
+        """
         constraint = self.sequence.constraint
         if constraint is None:
-            return {}
+            return True
         words = empty_mask(vocab_size)
-        constraint.mask_into(words)
-        return {(self.sequence.sequence_id, self.length): words}
+        with suppress(NotQuick), quickly():
+            constraint.mask_into(words)
+            masks[self.sequence.sequence_id, self.length] = words
+            return True
+        self.room = 0
+        return False
 
     def take(self, token: Sampled) -> None:
         """Add a token, and end the draft where nothing can follow or nobody may go on."""
@@ -172,8 +186,13 @@ class _Draft:
         if self.num_accepted == MAX_ROLLBACK:
             self.room = 0
             return
-        constraint.accept((token.token_id,))
-        self.num_accepted += 1
+        try:
+            with quickly():
+                constraint.accept((token.token_id,))
+        except NotQuick:
+            self.room = 0
+        else:
+            self.num_accepted += 1
 
     def rewind(self) -> None:
         """Leave the sequence's constraint as it was."""

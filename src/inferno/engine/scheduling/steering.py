@@ -122,9 +122,9 @@ class Steering:
 
     def wait(self) -> None:
         """Wait a moment for answers on which a library works, where there is nothing else to do."""
-        for aside in self._asides.values():
-            aside.wait_until_here(_WAIT_SECONDS)
-            return
+        asides = list(self._asides.values())
+        if asides and all(aside.is_away for aside in asides):
+            asides[0].wait_until_here(_WAIT_SECONDS)
 
     def follow(
         self, sequence: SequenceState, token_ids: Sequence[int], reason: FinishReason | None
