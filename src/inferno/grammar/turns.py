@@ -137,6 +137,10 @@ class Aside:
             threading.Thread(target=self._run, name="inferno-aside", daemon=True).start()
         except RuntimeError:
             self._do()
+        except BaseException:  # an interrupt, after which nobody gets to know of the thread
+            self._is_dropped = True
+            self._turn.release()
+            raise
 
     @property
     def is_done(self) -> bool:
