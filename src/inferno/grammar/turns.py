@@ -149,7 +149,7 @@ class Aside:
 
     @property
     def is_away(self) -> bool:
-        """Return whether it goes on without a turn."""
+        """Return whether the task goes on without a turn."""
         return not self._is_here.is_set()
 
     def lend(self, seconds: float) -> bool:
