@@ -314,6 +314,20 @@ def test_a_failing_step_and_a_close_end_what_is_worked_out(
     wait_for_asides()
 
 
+def test_an_interrupt_in_the_midst_leaves_nothing_that_is_worked_out(
+    folder: Path, gate: threading.Event
+) -> None:
+    engine = build(folder)
+    admit(engine, gate, request("slow"))
+    engine.step()
+    steering = engine._scheduler.steering
+    steering._known.clear()  # as if `forget` had come no further
+    engine.close()
+    assert steering.is_idle
+    gate.set()
+    wait_for_asides()
+
+
 class Broken(Steered):
     """Fails after a while."""
 

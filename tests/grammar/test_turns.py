@@ -203,6 +203,22 @@ def test_a_task_without_room_for_a_thread_is_done_at_once(monkeypatch: pytest.Mo
     assert isinstance(aside.problem, IndexError)
 
 
+def test_an_interrupt_while_a_thread_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun = threading.Thread.start, []
+
+    def start_and_interrupt(thread: threading.Thread) -> None:
+        start(thread)
+        begun.append(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Aside(lambda: None)
+    [thread] = begun
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_ways_are_the_same_whether_found_at_once_or_by_turns(
     seed: int, monkeypatch: pytest.MonkeyPatch

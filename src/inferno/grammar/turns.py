@@ -137,6 +137,10 @@ class Aside:
             threading.Thread(target=self._run, name="inferno-aside", daemon=True).start()
         except RuntimeError:
             self._do()
+        except BaseException:  # an interrupt, after which nobody gets to know of the thread
+            self._is_dropped = True
+            self._turn.release()
+            raise
 
     @property
     def is_done(self) -> bool:
@@ -145,7 +149,7 @@ class Aside:
 
     @property
     def is_away(self) -> bool:
-        """Return whether it goes on without a turn."""
+        """Return whether the task goes on without a turn."""
         return not self._is_here.is_set()
 
     def lend(self, seconds: float) -> bool:

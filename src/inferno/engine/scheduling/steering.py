@@ -155,7 +155,7 @@ class Steering:
 
     def clear(self) -> None:
         """Forget all sequences."""
-        for sequence in [*self._known]:
+        for sequence in [*self._known, *self._asides]:  # an interrupt may have left either
             self.forget(sequence)
 
 
