@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,6 +21,7 @@ from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.local import LocalStep
 from inferno.engine.execution.runner import Runner
+from inferno.engine.proposers import early_layers
 from inferno.engine.proposers.early_layers import EarlyLayersProposer
 from inferno.engine.sampling.sampler import Sampler
 from inferno.engine.scheduling.speculation import Speculation
@@ -462,6 +464,25 @@ def test_sequences_leave_nothing_behind(folders: Any) -> None:
     assert not proposer._params
     assert not proposer._sampler._processors._occurrences
     assert not first_layers_of(engine)._kept
+
+
+def test_a_rewind_that_fails_leaves_the_others_to_rewind(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = build(folders("llama"), 1)
+    (proposer,) = engine._scheduler.speculation._proposers
+    sequences: list[Any] = [SimpleNamespace() for _ in range(3)]
+    rewound: list[object] = []
+
+    def fail(draft: Any) -> None:
+        rewound.append(draft.sequence)
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(early_layers._Draft, "rewind", fail)
+    monkeypatch.setattr(proposer, "_draft_params", lambda _: SamplingParams())
+    with pytest.raises(RuntimeError, match="planted"):
+        proposer.propose(sequences, [0, 0, 0])
+    assert sorted(map(id, rewound)) == sorted(map(id, sequences))
 
 
 # Refused

@@ -7,7 +7,7 @@ This is LayerSkip's draft (arXiv:2404.16710), for models that weren't trained fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
@@ -61,13 +61,12 @@ class EarlyLayersProposer:
             _Draft(sequence, room, self._draft_params(sequence))
             for sequence, room in zip(sequences, most, strict=True)
         ]
-        try:
-            with self._kernels:
-                while unfinished := [draft for draft in drafts if draft.room]:
-                    self._extend(unfinished)
-        finally:
+        with ExitStack() as stack:  # whatever one of them raises
             for draft in drafts:
-                draft.rewind()
+                stack.callback(draft.rewind)
+            stack.enter_context(self._kernels)
+            while unfinished := [draft for draft in drafts if draft.room]:
+                self._extend(unfinished)
         return [draft.drafted for draft in drafts]
 
     def forget(self, sequence: SequenceState) -> None:
