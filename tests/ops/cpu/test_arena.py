@@ -17,6 +17,7 @@ _DENIED = """
 import resource, torch
 from pathlib import Path
 from inferno import _native
+torch.set_num_threads(1)  # its threads' memory may be more than what is left
 held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 most = held + (64 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
