@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# Small steps (see Meter) that a thread waits for: a few milliseconds.
+# Small steps (see Meter) that a thread waits for: about a millisecond.
 _QUICK_STEPS = 1_000
 
 
@@ -62,7 +62,7 @@ def asker() -> Asker | None:
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Raise NotQuick inside where an answer takes more than a few milliseconds."""
+    """Raise NotQuick inside where an answer takes more than about a millisecond."""
     before = _here.asker
     _here.asker = _Quick()
     try:
