@@ -13,7 +13,7 @@ namespace {
 constexpr Index kGroupVectors = kScaleGroup / 2;
 
 // How far ahead codes are brought into the L2 cache, in scale groups. Of 2, 4, 8 and 16 none is much
-// better on a Xeon; a pair of panels ahead is worse, for a thread's first ones then come too late.
+// better on a Xeon; a pair of panels ahead is worse, for a thread's first ones come too late then.
 constexpr Index kPrefetchedGroups = 4;
 
 // Whether codes are looked up where they lie among others, as the float that each stands for.

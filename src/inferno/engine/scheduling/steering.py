@@ -6,9 +6,9 @@ drawn again, with the same random number. After MOST_BANNED bans only the token 
 the end is left. So a budget that is enough at the start, which `new_sequences` checks, is enough
 always.
 
-A constraint may take long to answer. Steps wait for about a millisecond; then the sequence sits out:
-it gets no token until it is known which, and from step to step some more of the answer is worked
-out. Its token is drawn again then, with the same random number and so the same.
+A constraint may take long to answer. Steps wait for about a millisecond; then the sequence sits
+out: it gets no token until it is known which, and from step to step some more of the answer is
+worked out. Its token is drawn again then, with the same random number and so the same.
 """
 
 from __future__ import annotations
