@@ -81,6 +81,9 @@ inline void store_f16(std::uint16_t* p, F a) {
 inline F load_i8(const std::int8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)))};
 }
+// Have `a` in registers here: else compilers read it anew for each product, or put off what makes it.
+inline void settle(F& a) { asm volatile("" : "+v"(a.v)); }
+inline void settle(I& a) { asm volatile("" : "+v"(a.v)); }
 inline float sum(F a) {
     const __m256 low = _mm512_castps512_ps256(a.v);
     const __m256 high = _mm512_extractf32x8_ps(a.v, 1);
@@ -126,29 +129,6 @@ inline void store_i8(std::int8_t* p, I a) {
 // Byte by byte: table[code], where codes are 0 to 15.
 inline I look_up(__m128i table, I codes) {
     return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes.v)};
-}
-
-// Each lane: acc + the four products of unsigned bytes `a` and signed bytes `b`, exactly.
-inline I dot4(I acc, I a, I b) {
-#if defined(__AVX512VNNI__)
-    return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)};
-#else
-    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a.v, _mm512_set1_epi16(0xff)),
-                                           _mm512_srai_epi16(_mm512_slli_epi16(b.v, 8), 8));
-    const __m512i odd =
-        _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
-    return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
-#endif
-}
-
-// The same for bytes `a` of at most 64, whose sums of two products fit in int16.
-inline I dot4_small(I acc, I a, I b) {
-#if defined(__AVX512VNNI__)
-    return dot4(acc, a, b);
-#else
-    const __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
-    return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
-#endif
 }
 
 // Each lane: acc + the two products of bfloat16 pairs, the lower first. With the bf16 instructions
@@ -257,6 +237,8 @@ inline F load_i8(const std::int8_t* p) {
     return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
+inline void settle(F& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+inline void settle(I& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 inline float sum(F a) {
     const __m256 eight = _mm256_add_ps(a.lo, a.hi);
     const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -317,31 +299,6 @@ inline I look_up(__m128i table, I codes) {
     return {_mm256_shuffle_epi8(both, codes.lo), _mm256_shuffle_epi8(both, codes.hi)};
 }
 
-inline __m256i dot4_half(__m256i acc, __m256i a, __m256i b) {
-#if defined(__AVXVNNI__)
-    return _mm256_dpbusd_avx_epi32(acc, a, b);
-#else
-    // maddubs would saturate, so bytes are widened first.
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(0xff)),
-                                           _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
-    return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
-#endif
-}
-inline I dot4(I acc, I a, I b) {
-    return {dot4_half(acc.lo, a.lo, b.lo), dot4_half(acc.hi, a.hi, b.hi)};
-}
-inline __m256i dot4_small_half(__m256i acc, __m256i a, __m256i b) {
-#if defined(__AVXVNNI__)
-    return dot4_half(acc, a, b);
-#else
-    const __m256i pairs = _mm256_maddubs_epi16(a, b);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-#endif
-}
-inline I dot4_small(I acc, I a, I b) {
-    return {dot4_small_half(acc.lo, a.lo, b.lo), dot4_small_half(acc.hi, a.hi, b.hi)};
-}
 inline __m256 dot2_half(__m256 acc, __m256i a, __m256i b) {
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000));
     const __m256 low_a = _mm256_castsi256_ps(_mm256_slli_epi32(a, 16));

@@ -38,40 +38,63 @@ VisibleRows visible_rows(const Job& job, Index start, Index first, Index num_row
 // even with the weight 0, for it may be infinite.
 template <class E>
 void add_visible_values(const RowLayout& layout, const Tile<E>& tile, const VisibleRows& some,
-                        const FactorOf<E>* weights, float* rows) {
+                        const FactorOf<E>* weights, float* rows, Span columns) {
     const Span all = {round_up(some.by_all.begin, E::kCount),
                       some.by_all.end / E::kCount * E::kCount};
     const auto add_alone = [&](Index r, Index begin, Index end) {
         const ValueArgs<E> args = {tile, {begin, end}, weights + r * kTile,
                                    rows + r * layout.size(), layout.size()};
-        add_to_row(args, layout.padded);
+        add_to_row(args, columns);
     };
     for (Index r = 0; r < some.num_rows; ++r) {
         add_alone(r, some.visible[r].begin, min(some.visible[r].end, all.begin));
     }
     const ValueArgs<E> args = {tile, all, weights, rows, layout.size()};
-    if (!is_empty(all)) add_values(args, some.num_rows, layout.padded);
+    if (!is_empty(all)) add_values(args, some.num_rows, columns);
     for (Index r = 0; r < some.num_rows; ++r) {
         add_alone(r, max(some.visible[r].begin, all.end), some.visible[r].end);
     }
 }
 
+// A tile for rows in parts, whose scores and weights lie one after the other.
 template <class E>
-void add_tile_to_rows(const Job& job, const Tile<E>& tile, const VisibleRows& some,
-                       const Workspace<typename E::Factor>& w, float* rows) {
-    if (is_empty(some.by_any)) return;
+void add_tile_to_parts(const Job& job, const Tile<E>& tile, const VisibleRows* parts,
+                       Index num_parts, const Workspace<typename E::Factor>& w, float* rows) {
     const RowLayout& layout = job.shape.layout;
-    const ScoreArgs<E> args = {tile, w.queries + some.first * layout.padded, layout.padded,
-                               job.shape.head_dim, w.scores};
-    score(args, some.num_rows, some.by_any.begin / kLanes, (some.by_any.end + kLanes - 1) / kLanes);
-    rows += some.first * layout.size();
-    for (Index r = 0; r < some.num_rows; ++r) {
-        if (is_empty(some.visible[r])) continue;
-        weigh<typename E::Factor>(layout, tile.scales, some.visible[r], job.args.scale,
-                                  w.scores + r * kTile, w.weights + r * kTile,
-                                  rows + r * layout.size());
+    const Index first = parts[0].first;
+    const bool are_many = num_parts > 1;
+    const auto place = [&](Index row) { return (row - first) * kTile; };
+    const Index panels = are_many ? kPanelsTogether : kPanels;
+    for (Index panel = 0; panel < kPanels; panel += panels) {
+        for (const VisibleRows* part = parts; part < parts + num_parts; ++part) {
+            const Span seen = {part->by_any.begin / kLanes,
+                               (part->by_any.end + kLanes - 1) / kLanes};
+            const Span some = intersection(seen, {panel, panel + panels});
+            if (is_empty(part->by_any) || is_empty(some)) continue;
+            const ScoreArgs<E> args = {tile, w.queries + part->first * layout.padded,
+                                       layout.padded, job.shape.head_dim,
+                                       w.scores + place(part->first)};
+            score(args, part->num_rows, some.begin, some.end);
+        }
     }
-    add_visible_values(layout, tile, some, w.weights, rows);
+    for (const VisibleRows* part = parts; part < parts + num_parts; ++part) {
+        for (Index r = 0; r < part->num_rows; ++r) {
+            const Index row = part->first + r;
+            if (is_empty(part->visible[r])) continue;
+            weigh<typename E::Factor>(layout, tile.scales, part->visible[r], job.args.scale,
+                                      w.scores + place(row), w.weights + place(row),
+                                      rows + row * layout.size());
+        }
+    }
+    const Index columns = are_many ? kColumnsTogether : layout.padded;
+    for (Index column = 0; column < layout.padded; column += columns) {
+        for (const VisibleRows* part = parts; part < parts + num_parts; ++part) {
+            if (is_empty(part->by_any)) continue;
+            add_visible_values(layout, tile, *part, w.weights + place(part->first),
+                               rows + part->first * layout.size(),
+                               {column, min(column + columns, layout.padded)});
+        }
+    }
 }
 
 template <class E>
@@ -80,9 +103,13 @@ void add_tile(const Job& job, const Tile<E>& tile, Index start,
     const Index num_rows = job.num_rows();
     const Index num_parts = (num_rows + kRows - 1) / kRows;
     const Index step = (num_rows + num_parts - 1) / num_parts;  // 8 rows are 4 and 4, not 6 and 2
-    for (Index first = 0; first < num_rows; first += step) {
-        const VisibleRows some = visible_rows(job, start, first, min(step, num_rows - first));
-        add_tile_to_rows(job, tile, some, w, rows);
+    VisibleRows parts[kPartsTogether];
+    for (Index first = 0; first < num_rows;) {
+        Index count = 0;
+        for (; count < kPartsTogether && first < num_rows; ++count, first += step) {
+            parts[count] = visible_rows(job, start, first, min(step, num_rows - first));
+        }
+        add_tile_to_parts(job, tile, parts, count, w, rows);
     }
 }
 

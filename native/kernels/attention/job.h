@@ -10,7 +10,7 @@ constexpr Index kDirectRows = 8;  // so many heads of one token, whose sums fit 
 #if defined(__AMX_BF16__)
 constexpr Index kScoredRows = kLanes;  // matrix.h
 #else
-constexpr Index kScoredRows = max(kRows, kDirectRows);
+constexpr Index kScoredRows = max(kPartsTogether * kRows, kDirectRows);
 #endif
 
 // One thread's memory for one task. Q is what queries and weights are held as.

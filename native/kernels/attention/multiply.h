@@ -22,6 +22,19 @@ constexpr int kRows = 2;
 constexpr int columns_for(int rows) { return rows == 1 ? 4 : 2; }
 #endif
 
+// Where so few rows are computed at once, a tile in float32 that many rows see, twice as large as the
+// L1 cache, would come from the L2 cache for each of them. So this many parts of kRows rows take their
+// turns over some of its panels, and over some columns. (Measured with AVX2: a prompt's attention
+// takes 4 to 11 % less.)
+#if defined(__AVX512F__)
+constexpr Index kPartsTogether = 1;
+constexpr Index kPanelsTogether = kPanels;
+#else
+constexpr Index kPartsTogether = 32;
+constexpr Index kPanelsTogether = 2;
+#endif
+constexpr Index kColumnsTogether = 32;
+
 template <class E>
 using FactorOf = typename E::Factor::Raw;
 
@@ -58,7 +71,8 @@ inline void score_panels(const ScoreArgs<E>& args, Index panel) {
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) {
             if (E::kIsInCache) prefetch_line(values[v] + near_at);
-            const auto key = E::load(keys[v] + at);
+            auto key = E::load(keys[v] + at);
+            settle(key);
 #pragma GCC unroll 8
             for (int r = 0; r < R; ++r) sums[r][v] = E::add_product(sums[r][v], factors[r], key);
         }
@@ -107,7 +121,8 @@ inline void add_columns(const ValueArgs<E>& args, Index column) {
                 if (E::kIsInCache && v * kRegister * size_in<E>() % 64 == 0) {  // a cache line
                     prefetch_line(next + v * kRegister * size_in<E>());
                 }
-                const auto value = E::load(values + v * kRegister);
+                auto value = E::load(values + v * kRegister);
+                settle(value);
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) {
                     sums[r][v] = E::add_product(sums[r][v], factors[r], value);
@@ -124,13 +139,13 @@ inline void add_columns(const ValueArgs<E>& args, Index column) {
 
 // One pair of which one position is hidden: its value may be infinite, so that it counts as zero.
 // `position` is the visible one.
-inline void add_half_pair(const ValueArgs<Pair>& args, Index position, Index width) {
+inline void add_half_pair(const ValueArgs<Pair>& args, Index position, Span columns) {
     const Index first = position / 2 * 2, panel = first / kLanes;
     const std::uint16_t* values =
         args.tile.values[panel] + first % kLanes / 2 * args.tile.value_stride;
     const I factors = Pair::splat(args.weights + first);
     const I visible = splat_int(position % 2 == 0 ? 0x0000ffff : static_cast<int>(0xffff0000));
-    for (Index i = 0; i < width; i += kLanes) {
+    for (Index i = columns.begin; i < columns.end; i += kLanes) {
         const I terms = bit_and(Pair::load(values + 2 * i), visible);
         store(args.rows + i, Pair::add_product(load(args.rows + i), factors, terms));
     }
@@ -146,13 +161,13 @@ void score_rows(const ScoreArgs<E>& args, Index first, Index end) {
 }
 
 template <class E, int R>
-void add_rows(const ValueArgs<E>& args, Index width) {
+void add_rows(const ValueArgs<E>& args, Span columns) {
     constexpr int kMost = columns_for(R), kSome = kMost < 4 ? kMost : 4;
-    const Index num_columns = width / kLanes;
-    Index v = 0;
-    for (; v + kMost <= num_columns; v += kMost) add_columns<E, R, kMost>(args, v * kLanes);
-    for (; v + kSome <= num_columns; v += kSome) add_columns<E, R, kSome>(args, v * kLanes);
-    for (; v < num_columns; ++v) add_columns<E, R, 1>(args, v * kLanes);
+    const Index end = columns.end / kLanes;
+    Index v = columns.begin / kLanes;
+    for (; v + kMost <= end; v += kMost) add_columns<E, R, kMost>(args, v * kLanes);
+    for (; v + kSome <= end; v += kSome) add_columns<E, R, kSome>(args, v * kLanes);
+    for (; v < end; ++v) add_columns<E, R, 1>(args, v * kLanes);
 }
 
 // Scores of one to kRows queries with the panels from `first` to `end`.
@@ -170,35 +185,35 @@ inline void score(const ScoreArgs<E>& args, Index num_rows, Index first, Index e
     }
 }
 
-// rows += weights * values, for one to kRows rows of `width` columns, a multiple of sixteen.
+// rows += weights * values, for one to kRows rows, in whole registers of columns.
 template <class E>
-inline void add_values(const ValueArgs<E>& args, Index num_rows, Index width) {
+inline void add_values(const ValueArgs<E>& args, Index num_rows, Span columns) {
     switch (num_rows) {
 #if defined(__AVX512F__)
-        case 6: return add_rows<E, 6>(args, width);
-        case 5: return add_rows<E, 5>(args, width);
-        case 4: return add_rows<E, 4>(args, width);
-        case 3: return add_rows<E, 3>(args, width);
+        case 6: return add_rows<E, 6>(args, columns);
+        case 5: return add_rows<E, 5>(args, columns);
+        case 4: return add_rows<E, 4>(args, columns);
+        case 3: return add_rows<E, 3>(args, columns);
 #endif
-        case 2: return add_rows<E, 2>(args, width);
-        default: return add_rows<E, 1>(args, width);
+        case 2: return add_rows<E, 2>(args, columns);
+        default: return add_rows<E, 1>(args, columns);
     }
 }
 
 // One row alone, with a span of any positions.
-template <class C>
-inline void add_to_row(const ValueArgs<Single<C>>& args, Index width) {
-    if (!is_empty(args.span)) add_values(args, 1, width);
+template <class C, bool is_in_cache>
+inline void add_to_row(const ValueArgs<Single<C, is_in_cache>>& args, Span columns) {
+    if (!is_empty(args.span)) add_values(args, 1, columns);
 }
 
-inline void add_to_row(const ValueArgs<Pair>& args, Index width) {
+inline void add_to_row(const ValueArgs<Pair>& args, Span columns) {
     const Span span = args.span;
     if (is_empty(span)) return;
     ValueArgs<Pair> pairs = args;
     pairs.span = {round_up(span.begin, 2), span.end / 2 * 2};
-    if (span.begin < pairs.span.begin) add_half_pair(args, span.begin, width);
-    if (!is_empty(pairs.span)) add_values(pairs, 1, width);
-    if (span.end > pairs.span.end) add_half_pair(args, span.end - 1, width);
+    if (span.begin < pairs.span.begin) add_half_pair(args, span.begin, columns);
+    if (!is_empty(pairs.span)) add_values(pairs, 1, columns);
+    if (span.end > pairs.span.end) add_half_pair(args, span.end - 1, columns);
 }
 
 }  // namespace

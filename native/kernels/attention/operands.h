@@ -7,13 +7,13 @@
 namespace inferno {
 namespace {
 
-// Keys and values held as the cache's type C.
-template <class C>
+// Keys and values held as the cache's type C, in the cache itself or copied.
+template <class C, bool is_in_cache = true>
 struct Single {
     using Raw = typename C::Raw;
     using Factor = F32;  // queries and weights
     static constexpr Index kCount = 1;
-    static constexpr bool kIsInCache = true;
+    static constexpr bool kIsInCache = is_in_cache;
 
     static F splat(const float* factor) { return inferno::splat(*factor); }
     static F load(const Raw* terms) { return C::load(terms); }

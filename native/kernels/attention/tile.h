@@ -119,13 +119,13 @@ void copy_values(const HeadCache& head, Index start, Span span, float* values) {
 
 // `span` of the tile that begins at `start`, copied. The rest of `memory` holds anything.
 template <class C>
-Tile<Single<F32>> copy_tile(const HeadCache& head, Index start, Span span,
+Tile<Single<F32, false>> copy_tile(const HeadCache& head, Index start, Span span,
                             const TileMemory& memory) {
     const bool has_scales = head.cache.type == Type::i8;
     copy_keys<C>(head, start, span, memory.keys);
     copy_values<C>(head, start, span, memory.values);
     if (has_scales) copy_scales(head, start, span, memory);
-    Tile<Single<F32>> tile;
+    Tile<Single<F32, false>> tile;
     tile.key_stride = kTile;
     tile.value_stride = round_up(head.cache.head_dim, kLanes);
     for (Index panel = 0; panel < kPanels; ++panel) {

@@ -55,11 +55,6 @@ struct Codes {
         }
     }
 
-    static I dot(I acc, I codes, I x) {
-        if constexpr (Format::kLargestByte <= 64) return dot4_small(acc, codes, x);
-        return dot4(acc, codes, x);
-    }
-
    private:
     // Loops over pairs are unrolled, so that a shift is by a constant.
     INFERNO_INLINE static void add_fifth_bits(const char* group, int pair, I& first, I& second) {

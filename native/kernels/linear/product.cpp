@@ -29,15 +29,6 @@ constexpr Index kMostSharers = 8;
 // Measured: with 128 to 1024 KiB nothing is gained.
 constexpr Index kRowsBytes = 512 << 10;
 
-// From so many row blocks on, scales whose parts are shared by eight groups are made floats once for
-// all of them. Measured with AVX2: products of 8 to 64 rows take 10 to 18 % less.
-constexpr Index kExpandedFromBlocks = 3;
-
-template <class Format>
-struct Expanded : Format {
-    static constexpr ScaleType kScaleType = ScaleType::float_pair;
-};
-
 // How a weight is walked, vector by vector or scale group by scale group, and the shapes of its
 // tiles: of kRows rows and one panel, or of kWideRows and kWide panels.
 template <class Format, bool has_scales = Format::kHasScales>
@@ -50,6 +41,7 @@ struct Steps<Format, false> {
     static constexpr int kWideRows = kRows / kWide;
     static constexpr Index kWords = 1;
     static constexpr Index kCodeBytes = kVector;
+    static constexpr Index kPacked = kVector;
     static constexpr Index scale_bytes(Index) { return 0; }
     static Index prefetch_bytes(Index rows) {
         return rows <= kWideRows ? kWidePrefetchBytes : kPrefetchBytes;
@@ -70,6 +62,7 @@ struct Steps<Format, true> {
     static constexpr int kWideRows = kRows;
     static constexpr Index kWords = kGroupWords<Format>;
     static constexpr Index kCodeBytes = Codes<Format>::kBytes;
+    static constexpr Index kPacked = kPackedBytes<Format>;
     static constexpr Index scale_bytes(Index count) { return Scales<Format>::bytes_of(count); }
     // Where codes are looked up tiles do more than read.
     static Index prefetch_bytes(Index rows) {
@@ -84,17 +77,19 @@ struct Steps<Format, true> {
     }
 };
 
-// Scales: of this panel and those that follow, where they were expanded; or null.
+// Of the weight's panels from `panel` on, or of what they were unpacked to.
 template <class Steps>
-Tile tile_of(const Product& product, Index panel, const char* scales) {
+Tile tile_of(const Product& product, Index panel, const PanelParts& parts) {
+    const auto place = [panel](const char* part, const void* data, Index stride) {
+        return part ? part : static_cast<const char*>(data) + panel * stride;
+    };
     Tile tile;
     tile.count = product.x.row_words / Steps::kWords;  // a unit is no whole step
     tile.codes_stride = tile.count * Steps::kCodeBytes;
     tile.scales_stride = Steps::scale_bytes(tile.count);
-    tile.codes = static_cast<const char*>(product.weight.data) + panel * tile.codes_stride;
-    tile.scales = scales ? scales
-                         : static_cast<const char*>(product.weight.scales) +
-                               panel * tile.scales_stride;
+    tile.codes = place(parts.codes, product.weight.data, tile.codes_stride);
+    tile.scales = place(parts.scales, product.weight.scales, tile.scales_stride);
+    tile.prefetch_stride = tile.count * Steps::kPacked;
     return tile;
 }
 
@@ -111,11 +106,13 @@ struct Prefetch {
     }
 };
 
-Prefetch prefetch_of(const Tile& tile, Index num_panels, Index num_blocks, Index lone_bytes) {
-    if (num_blocks == 1) return {tile.codes + lone_bytes, 1, 0};
+Prefetch prefetch_of(const Product& product, const Tile& tile, Range panels, Index num_blocks,
+                     Index lone_bytes) {
+    const char* codes = static_cast<const char*>(product.weight.data);
+    if (num_blocks == 1) return {codes + panels.begin * tile.prefetch_stride + lone_bytes, 1, 0};
     const Index sharers = min(num_blocks, kMostSharers);
-    const char* next = tile.codes + num_panels * tile.codes_stride;
-    return {next, sharers, tile.codes_stride / sharers};
+    const char* next = codes + panels.end * tile.prefetch_stride;
+    return {next, sharers, tile.prefetch_stride / sharers};
 }
 
 // The tile of so many rows, found among those of 1 to R.
@@ -129,11 +126,12 @@ void run_tile(Index rows, const Tile& tile) {
 
 // One panel, or kWide of them.
 template <class Steps>
-void multiply_panels(const Product& product, Range blocks, Range panels, const char* scales) {
+void multiply_panels(const Product& product, Range blocks, Range panels,
+                     const PanelParts& parts) {
     alignas(64) float sums[max(Steps::kRows, Steps::kWideRows * Steps::kWide) * kPanel];
-    Tile tile = tile_of<Steps>(product, panels.begin, scales);
+    Tile tile = tile_of<Steps>(product, panels.begin, parts);
     const Index lone_bytes = Steps::prefetch_bytes(product.x.rows(blocks.begin).size());
-    const Prefetch prefetch = prefetch_of(tile, panels.size(), blocks.size(), lone_bytes);
+    const Prefetch prefetch = prefetch_of(product, tile, panels, blocks.size(), lone_bytes);
     const bool is_direct = are_outputs(product, panels);
     float* const outputs = static_cast<float*>(product.out.data) + panels.begin * kPanel;
     tile.sums = sums;
@@ -157,16 +155,17 @@ void multiply_panels(const Product& product, Range blocks, Range panels, const c
 // A panel of the first half and its fellow of the second: by one tile, where it takes two panels of
 // as many rows as one.
 template <class Steps>
-void multiply_pair(const Product& product, Range blocks, Index pair, const char* scales) {
+void multiply_pair(const Product& product, Range blocks, Index pair, const PanelParts& parts) {
     constexpr Index kRows = Steps::kRows;
     constexpr bool kIsOneTile = Steps::kWide == 2 && Steps::kWideRows == kRows;
     alignas(64) float sums[2 * kRows * kPanel];
-    Tile tile = tile_of<Steps>(product, pair, scales);
+    Tile tile = tile_of<Steps>(product, pair, parts);
     const Index lone_bytes = Steps::prefetch_bytes(product.x.rows(blocks.begin).size());
-    const Prefetch prefetch = prefetch_of(tile, 1, blocks.size(), lone_bytes);
+    const Prefetch prefetch = prefetch_of(product, tile, {pair, pair + 1}, blocks.size(), lone_bytes);
     const Index half = num_panels(product.weight) / 2;
-    tile.codes_stride *= half;
-    if (!scales) tile.scales_stride *= half;
+    if (!parts.codes) tile.codes_stride *= half;
+    if (!parts.scales) tile.scales_stride *= half;
+    tile.prefetch_stride *= half;
     tile.sums = sums;
     tile.sums_row = kIsOneTile ? 2 * kPanel : kPanel;
     tile.sums_panel = kPanel;
@@ -183,7 +182,7 @@ void multiply_pair(const Product& product, Range blocks, Index pair, const char*
             Tile up = tile;
             up.codes += tile.codes_stride;
             up.scales += tile.scales_stride;
-            if (up.prefetch) up.prefetch += tile.codes_stride;
+            if (up.prefetch) up.prefetch += tile.prefetch_stride;
             up.sums += kRows * kPanel;
             run_tile<Steps, kRows, 1>(rows.size(), up);
             write_gated(product, rows, pair, sums, kPanel, kRows * kPanel);
@@ -191,41 +190,9 @@ void multiply_pair(const Product& product, Range blocks, Index pair, const char*
     }
 }
 
-// The scales of two panels at most, as floats.
-template <class Format>
-struct ExpandedScales {
-    const Weight& weight;
-    float* memory;
-
-    const char* operator()(Index panel, Index other) const {
-        const Index groups = num_scale_groups(weight.inputs);
-        expand(panel, memory);
-        if (other != panel) expand(other, memory + groups * 2 * kPanel);
-        return reinterpret_cast<const char*>(memory);
-    }
-
-   private:
-    void expand(Index panel, float* out) const {
-        const Index groups = num_scale_groups(weight.inputs);
-        const char* scales =
-            static_cast<const char*>(weight.scales) + panel * panel_scale_bytes(weight);
-        Scales<Format> of;
-        for (Index g = 0; g < groups; ++g, out += 2 * kPanel) {
-            of.begin(scales, g, false);
-            if constexpr (Format::kHasHalves) {
-                store(out, of.load(scales, g, 0));
-                store(out + kPanel, of.load(scales, g, 1));
-            } else {
-                store(out, of.load(scales, g));
-                store(out + kPanel, of.load_offset(scales, g));
-            }
-        }
-    }
-};
-
-// `scales_of` gives the scales of one panel, or of two, where tiles don't read them from the weight.
-template <class Steps, class ScalesOf>
-void multiply_all(const Product& product, Range blocks, Range panels, const ScalesOf& scales_of) {
+// `parts_of` says where one panel, or two, begin, if not in the weight.
+template <class Steps, class PartsOf>
+void multiply_all(const Product& product, Range blocks, Range panels, const PartsOf& parts_of) {
     const Index wide = Steps::is_wide(product.x.num_rows) ? Steps::kWide : 1;
     const Index block_bytes = product.x.row_words * 4 * Steps::kRows;
     const Index most = max(1, kRowsBytes / max(1, block_bytes));
@@ -234,15 +201,24 @@ void multiply_all(const Product& product, Range blocks, Range panels, const Scal
         const Range some = {b, min(b + most, blocks.end)};
         if (product.gate) {
             for (Index p = panels.begin; p < panels.end; ++p) {
-                multiply_pair<Steps>(product, some, p, scales_of(p, half + p));
+                multiply_pair<Steps>(product, some, p, parts_of(p, half + p));
             }
             continue;
         }
         for (Index p = panels.begin, count; p < panels.end; p += count) {
             count = panels.end - p >= wide ? wide : 1;
-            multiply_panels<Steps>(product, some, {p, p + count}, scales_of(p, p + count - 1));
+            multiply_panels<Steps>(product, some, {p, p + count}, parts_of(p, p + count - 1));
         }
     }
+}
+
+template <class Format, bool has_codes>
+void multiply_unpacked(const Product& product, Range blocks, Range panels, Team& team,
+                       int thread) {
+    using Parts = Unpacking<Format, has_codes>;
+    void* memory = team.scratch(thread, static_cast<std::size_t>(Parts::bytes(product.weight)));
+    const Parts unpack = {product.weight, static_cast<char*>(memory)};
+    multiply_all<Steps<Unpacked<Format, has_codes>>>(product, blocks, panels, unpack);
 }
 
 // The type that tiles multiply activations as.
@@ -327,18 +303,19 @@ void multiply(const Product& product, Range blocks, Range panels, Team& team, in
     with_packing(product.weight.packing, [&](auto format) {
         using Format = decltype(format);
         if constexpr (Format::kHasScales) {
-            if constexpr (Scales<Format>::kAreEights) {
-                if (blocks.size() >= kExpandedFromBlocks) {
-                    const Index groups = num_scale_groups(product.weight.inputs);
-                    const Index bytes = 2 * Scales<Expanded<Format>>::bytes_of(groups);
-                    void* memory = team.scratch(thread, static_cast<std::size_t>(bytes));
-                    const ExpandedScales<Format> expand = {product.weight,
-                                                           static_cast<float*>(memory)};
-                    return multiply_all<Steps<Expanded<Format>>>(product, blocks, panels, expand);
+            constexpr Index kCodesFrom = codes_from_blocks<Format>();
+            if constexpr (kCodesFrom > 0) {
+                if (blocks.size() >= kCodesFrom) {
+                    return multiply_unpacked<Format, true>(product, blocks, panels, team, thread);
+                }
+            }
+            if constexpr (Scales<Format>::kAreEights && kCodesFrom != kPlainScalesFromBlocks) {
+                if (blocks.size() >= kPlainScalesFromBlocks) {
+                    return multiply_unpacked<Format, false>(product, blocks, panels, team, thread);
                 }
             }
         }
-        const auto none = [](Index, Index) { return static_cast<const char*>(nullptr); };
+        const auto none = [](Index, Index) { return PanelParts{nullptr, nullptr}; };
         multiply_all<Steps<Format>>(product, blocks, panels, none);
     });
     if (is_streaming(product.out)) _mm_sfence();  // nothing else orders streaming stores

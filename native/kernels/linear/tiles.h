@@ -4,22 +4,22 @@
 // go together changes nothing of it.
 #pragma once
 
-#include "packed_activations.h"
+#include "group_dots.h"
+#include "unpacked.h"
 
 namespace inferno {
 namespace {
 
 // How many rows' sums the registers hold: there are 32 of 16 lanes, or 16 of 8. (Measured: 7 rows of
-// two panels of codes give 370 GOP/s a core from the L2 cache, 12 rows of one panel 350.)
+// two panels of codes give 370 GOP/s a core from the L2 cache, 12 rows of one panel 350. With AVX2 4
+// rows of int4 give 192 GOP/s, 6 as many, 3 and 8 rows 171 and 155, 2 rows 155.)
 #if defined(__AVX512F__)
 constexpr int kFloatRows = 24;
 constexpr int kCodeRows = 7;  // of two panels: int32 dots and float sums
 #else
 constexpr int kFloatRows = 4;
-constexpr int kCodeRows = 2;
+constexpr int kCodeRows = 4;  // where sums go through memory once a scale group
 #endif
-
-#define INFERNO_UNROLL _Pragma("GCC unroll 24")
 
 // Where a tile reads and writes.
 struct Tile {
@@ -33,8 +33,9 @@ struct Tile {
     Index sums_row;          // from row to row
     Index sums_panel;        // from panel to panel
     bool is_streaming;       // whether sums are written past the caches
-    const char* prefetch;    // codes that are brought into the L2 cache meanwhile; or null
+    const char* prefetch;    // packed codes that are brought into the L2 cache meanwhile; or null
     Index prefetch_step;     // bytes from vector to vector
+    Index prefetch_stride;   // bytes from panel to panel
 };
 
 // Bring `points` places of each panel into the L2 cache; where the next ones lie.
@@ -43,7 +44,7 @@ inline const char* prefetch_panels(const Tile& tile, const char* next, int point
     INFERNO_UNROLL
     for (int i = 0; i < points; ++i) {
         INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * tile.codes_stride, 0, 2);
+        for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * tile.prefetch_stride, 0, 2);
         next += tile.prefetch_step;
     }
     return next;
@@ -113,43 +114,6 @@ template <class Element, int R, int P>
     store_sums(tile, sums);
 }
 
-// The exact dots of one scale group, or of a half of it, in int32: of pairs of weight vectors from
-// `first_pair` on, begun with word `start`, or with zero beside offsets.
-template <class Format, int R, int P>
-INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
-    INFERNO_UNROLL
-    for (int i = 0; i < R * P; ++i) {
-        const std::uint32_t begin = Format::kHasOffset ? 0 : x[start * R + i / P];
-        dots[i / P][i % P] = splat_int(static_cast<std::int32_t>(begin));
-    }
-    INFERNO_UNROLL
-    for (int pair = first_pair; pair < first_pair + num_pairs; ++pair) {
-        I first[P], second[P];
-        INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) {
-            Codes<Format>::load(codes + p * codes_stride, pair, first[p], second[p]);
-        }
-        const std::uint32_t* words = x + 2 * pair * R;
-        INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(words[r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) {
-                dots[r][p] = Codes<Format>::dot(dots[r][p], first[p], word);
-            }
-        }
-        INFERNO_UNROLL
-        for (int r = 0; r < R; ++r) {
-            const I word = splat_int(static_cast<std::int32_t>(words[R + r]));
-            INFERNO_UNROLL
-            for (int p = 0; p < P; ++p) {
-                dots[r][p] = Codes<Format>::dot(dots[r][p], second[p], word);
-            }
-        }
-    }
-}
-
 // Add dots to the sums, given the scales of the panels.
 template <class Format, int R, int P>
 INFERNO_INLINE void add_dots(const std::uint32_t* x, const I (&dots)[R][P], const F (&scale)[P],
@@ -178,7 +142,7 @@ template <class Format, int R, int P>
     Scales<Format> scales[P];
     for (Index g = 0; g < tile.count; ++g) {
         if (next) {
-            next = prefetch_panels<P>(tile, next, Codes<Format>::kBytes / kVector);
+            next = prefetch_panels<P>(tile, next, kPackedBytes<Format> / kVector);
             prefetch_scales<Format, P>(tile, g);
         }
         I dots[R][P];

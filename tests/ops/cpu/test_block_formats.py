@@ -52,10 +52,15 @@ def make(
     format: WeightFormat, num_outputs: int, num_blocks: int, dtype: torch.dtype = torch.float32
 ) -> tuple[PanelWeight, Tensor]:
     """A weight that was filled by parts, and its values."""
-    blocks = random_blocks(format, num_outputs, num_blocks)
+    return packed(format, random_blocks(format, num_outputs, num_blocks), dtype)
+
+
+def packed(
+    format: WeightFormat, blocks: Tensor, dtype: torch.dtype = torch.float32
+) -> tuple[PanelWeight, Tensor]:
     values_OI = values_of(format, blocks)
     weight = empty_panels(format, values_OI.shape, dtype)
-    for first in range(0, num_outputs, 32):
+    for first in range(0, len(blocks), 32):
         weight.fill(first, StoredRows(format, (blocks[first : first + 32],)))
     return weight, values_OI
 
@@ -97,13 +102,32 @@ def test_the_reference_reads_panels_and_blocks(format: WeightFormat) -> None:
 
 
 @pytest.mark.usefixtures("level")
-@pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 12, 30])
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 3, 7, 12, 30, 70])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_it_is_the_sum_of_products(format: WeightFormat, dtype: torch.dtype, num_rows: int) -> None:
     for num_outputs, num_blocks in [(1, 1), (17, 2), (100, 5)]:
         weight, values_OI = make(format, num_outputs, num_blocks, dtype)
         x_TI = copied(random(num_rows, values_OI.shape[1], dtype=dtype))
+        seen_TI = quantized(x_TI, format)
+        terms_TO = seen_TI.abs() @ _largest_parts(weight, values_OI).T
+        assert_near(cpu.linear(x_TI, weight), seen_TI @ values_OI.double().T, terms_TO)
+
+
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_the_largest_products_are_summed_exactly(format: WeightFormat, byte: int) -> None:
+    """Some processors sum products in 16 bits, into which those of these codes just fit."""
+    blocks = random_blocks(format, 20, 2)
+    scales = slice(None, Q6_K_SCALE) if format.scale is ScaleType.HALVES else slice(4, None)
+    blocks[..., scales] = byte
+    weight, values_OI = packed(format, blocks)
+    signs = torch.ones(70, values_OI.shape[1])
+    signs[1::2] = -1
+    signs[2::4, ::2] = -1
+    for num_rows in (1, 9, 70):
+        x_TI = copied(3 * signs[:num_rows])
         seen_TI = quantized(x_TI, format)
         terms_TO = seen_TI.abs() @ _largest_parts(weight, values_OI).T
         assert_near(cpu.linear(x_TI, weight), seen_TI @ values_OI.double().T, terms_TO)

@@ -1,0 +1,158 @@
+// The dots of a scale group of weights and rows of activations, exact in int32.
+//
+// They are the same whichever instructions there are: one for dots of four bytes, or those that it is
+// made of.
+#pragma once
+
+#include "packed_activations.h"
+#include "simd/bytes.h"
+
+namespace inferno {
+namespace {
+
+#define INFERNO_UNROLL _Pragma("GCC unroll 24")
+
+inline I word_of(const std::uint32_t* x) { return splat_int(static_cast<std::int32_t>(*x)); }
+
+// What dots start with: what undoes the zero point, or nothing beside offsets.
+template <class Format>
+inline I start_of(const std::uint32_t* x) {
+    return Format::kHasOffset ? splat_int(0) : word_of(x);
+}
+
+// Weight vectors 2 `pair` and 2 `pair` + 1 of each panel's scale group.
+template <class Format, int P>
+INFERNO_INLINE void load_pair(const char* codes, Index codes_stride, int pair, I (&first)[P],
+                              I (&second)[P]) {
+    INFERNO_UNROLL
+    for (int p = 0; p < P; ++p) {
+        Codes<Format>::load(codes + p * codes_stride, pair, first[p], second[p]);
+    }
+}
+
+#if INFERNO_HAS_BYTE_DOTS
+
+template <int R, int P>
+INFERNO_INLINE void add_word(const std::uint32_t* x, const I (&weight)[P], I (&dots)[R][P]) {
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) {
+        const I word = word_of(x + r);
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) dots[r][p] = dot4(dots[r][p], weight[p], word);
+    }
+}
+
+// The dots of pairs of weight vectors from `first_pair` on, of one scale group or of a half of it,
+// begun with word `start`.
+template <class Format, int R, int P>
+INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) dots[i / P][i % P] = start_of<Format>(x + start * R + i / P);
+    INFERNO_UNROLL
+    for (int pair = first_pair; pair < first_pair + num_pairs; ++pair) {
+        I first[P], second[P];
+        load_pair<Format>(codes, codes_stride, pair, first, second);
+        add_word(x + 2 * pair * R, first, dots);
+        add_word(x + (2 * pair + 1) * R, second, dots);
+    }
+}
+
+#else
+
+// How many products of codes and activations fit into a sum of 16 bits, in pairs of weight vectors:
+// a lane has two products of each vector.
+template <class Format>
+constexpr int kPairsTogether = 32767 / (4 * 127 * Format::kLargestByte);
+
+template <int R, int P>
+INFERNO_INLINE void add_small_word(const std::uint32_t* x, const I (&weight)[P], bool is_first,
+                                   I (&sums)[R][P]) {
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) {
+        const I word = word_of(x + r);
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const I products = multiply_bytes(weight[p], word);
+            sums[r][p] = is_first ? products : add_words(sums[r][p], products);
+            settle(sums[r][p]);
+        }
+    }
+}
+
+// Codes of a few bits: products are added in 16 bits as long as they fit.
+template <class Format, int R, int P>
+INFERNO_INLINE void small_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                               int first_pair, int num_pairs, I (&dots)[R][P]) {
+    constexpr int kTogether = kPairsTogether<Format>;
+    I sums[R][P];
+    INFERNO_UNROLL
+    for (int nth = 0; nth < num_pairs; ++nth) {
+        const int pair = first_pair + nth;
+        I first[P], second[P];
+        load_pair<Format>(codes, codes_stride, pair, first, second);
+        add_small_word(x + 2 * pair * R, first, nth % kTogether == 0, sums);
+        add_small_word(x + (2 * pair + 1) * R, second, false, sums);
+        const bool is_full = nth % kTogether == kTogether - 1 || nth == num_pairs - 1;
+        INFERNO_UNROLL
+        for (int i = 0; is_full && i < R * P; ++i) {
+            dots[i / P][i % P] = add_pairs(dots[i / P][i % P], sums[i / P][i % P]);
+        }
+    }
+}
+
+template <int R, int P>
+INFERNO_INLINE void add_signed_word(const std::uint32_t* x, const I (&bytes)[P], I (&dots)[R][P]) {
+    I weight[P], magnitude[P];
+    INFERNO_UNROLL
+    for (int p = 0; p < P; ++p) {
+        weight[p] = less_128(bytes[p]);
+        magnitude[p] = magnitude_of_bytes(weight[p]);
+    }
+    INFERNO_UNROLL
+    for (int r = 0; r < R; ++r) {
+        const I word = word_of(x + r);
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            const I products = multiply_bytes(magnitude[p], with_signs_of(weight[p], word));
+            dots[r][p] = add_pairs(dots[r][p], products);
+            settle(dots[r][p]);
+        }
+    }
+}
+
+// Codes of eight bits: a pair's products fit into 16 bits once the zero point is taken off, for
+// activations are -127 to 127. Theirs become the signs that weights had.
+template <class Format, int R, int P>
+INFERNO_INLINE void signed_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                                I (&dots)[R][P]) {
+    INFERNO_UNROLL
+    for (int pair = 0; pair < 4; ++pair) {
+        I first[P], second[P];
+        load_pair<Format>(codes, codes_stride, pair, first, second);
+        add_signed_word(x + 2 * pair * R, first, dots);
+        add_signed_word(x + (2 * pair + 1) * R, second, dots);
+    }
+}
+
+template <class Format, int R, int P>
+INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
+    constexpr bool kIsSmall = kPairsTogether<Format> > 0;
+    static_assert(kIsSmall || (Format::kZeroPoint == 128 && !Format::kHasOffset));
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) {
+        const std::uint32_t* word = x + start * R + i / P;
+        dots[i / P][i % P] = kIsSmall ? start_of<Format>(word) : splat_int(0);
+    }
+    if constexpr (kIsSmall) {
+        small_dots<Format>(x, codes, codes_stride, first_pair, num_pairs, dots);
+    } else {
+        signed_dots<Format>(x, codes, codes_stride, dots);
+    }
+}
+
+#endif
+
+}  // namespace
+}  // namespace inferno

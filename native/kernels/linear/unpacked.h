@@ -1,0 +1,127 @@
+// What each row block's tiles would unpack for themselves, unpacked once for several of them.
+#pragma once
+
+#include "codes.h"
+#include "simd/pairs.h"
+
+namespace inferno {
+namespace {
+
+// From so many row blocks on scales are made floats, if eight groups share parts of them.
+#if defined(__AVX512F__)
+constexpr Index kPlainScalesFromBlocks = 3;
+#else
+constexpr Index kPlainScalesFromBlocks = 2;  // measured: 8 rows take 16 to 26 % less than if it were 3
+#endif
+
+// From so many on codes are made bytes too; 0: never. Measured with AVX2, whose tiles have few rows:
+// 32 to 256 rows of five and six bits take 15 to 28 % less, 256 rows of four bits 5 to 7 %; 8 rows of
+// four bits would take 6 to 14 % more.
+template <class Format>
+constexpr Index codes_from_blocks() {
+#if defined(__AVX512F__)
+    return 0;
+#else
+    return Format::kBits == 8 ? 0 : Format::kBits == 4 ? 16 : 2;
+#endif
+}
+
+template <class Format, bool has_codes>
+struct Unpacked : Format {
+    static constexpr bool kHasOwnCodes = has_codes;
+    static constexpr bool kHasOwnScales = Scales<Format>::kAreEights;
+
+    static constexpr int kBits = kHasOwnCodes ? 8 : Format::kBits;
+    static constexpr bool kHasCodebook = Format::kHasCodebook && !kHasOwnCodes;
+    static constexpr ScaleType kScaleType =
+        kHasOwnScales ? ScaleType::float_pair : Format::kScaleType;
+};
+
+template <class Format>
+struct PackedAs {
+    using Type = Format;
+};
+template <class Format, bool has_codes>
+struct PackedAs<Unpacked<Format, has_codes>> {
+    using Type = Format;
+};
+
+// Bytes of a scale group's codes as the weight has them.
+template <class Format>
+constexpr Index kPackedBytes = Codes<typename PackedAs<Format>::Type>::kBytes;
+
+// Where panels begin; null: where the weight has them.
+struct PanelParts {
+    const char* codes;
+    const char* scales;
+};
+
+// Two panels of a weight at most.
+template <class Format, bool has_codes>
+struct Unpacking {
+    using Plain = Unpacked<Format, has_codes>;
+
+    const Weight& weight;
+    char* memory;
+
+    static Index code_bytes(Index groups) {
+        return Plain::kHasOwnCodes ? groups * Codes<Plain>::kBytes : 0;
+    }
+    static Index scale_bytes(Index groups) {
+        return Plain::kHasOwnScales ? Scales<Plain>::bytes_of(groups) : 0;
+    }
+    static Index bytes(const Weight& weight) {
+        const Index groups = num_scale_groups(weight.inputs);
+        return 2 * (code_bytes(groups) + scale_bytes(groups));
+    }
+
+    PanelParts operator()(Index panel, Index other) const {
+        const Index groups = num_scale_groups(weight.inputs);
+        char* const scales = memory + 2 * code_bytes(groups);
+        for (Index nth = 0; nth < (other == panel ? 1 : 2); ++nth) {
+            const Index one = nth ? other : panel;
+            if constexpr (Plain::kHasOwnCodes) {
+                unpack_codes(one, groups, memory + nth * code_bytes(groups));
+            }
+            if constexpr (Plain::kHasOwnScales) {
+                unpack_scales(one, groups, scales + nth * scale_bytes(groups));
+            }
+        }
+        return {Plain::kHasOwnCodes ? memory : nullptr, Plain::kHasOwnScales ? scales : nullptr};
+    }
+
+   private:
+    void unpack_codes(Index panel, Index groups, char* out) const {
+        const char* codes =
+            static_cast<const char*>(weight.data) + panel * groups * Codes<Format>::kBytes;
+        for (Index g = 0; g < groups; ++g, codes += Codes<Format>::kBytes) {
+#pragma GCC unroll 4
+            for (int pair = 0; pair < 4; ++pair, out += 2 * kVector) {
+                I first, second;
+                Codes<Format>::load(codes, pair, first, second);
+                store_int(out, first);
+                store_int(out + kVector, second);
+            }
+        }
+    }
+
+    void unpack_scales(Index panel, Index groups, char* to) const {
+        const char* scales =
+            static_cast<const char*>(weight.scales) + panel * panel_scale_bytes(weight);
+        auto* out = reinterpret_cast<float*>(to);
+        Scales<Format> of;
+        for (Index g = 0; g < groups; ++g, out += 2 * kPanel) {
+            of.begin(scales, g, false);
+            if constexpr (Format::kHasHalves) {
+                store(out, of.load(scales, g, 0));
+                store(out + kPanel, of.load(scales, g, 1));
+            } else {
+                store(out, of.load(scales, g));
+                store(out + kPanel, of.load_offset(scales, g));
+            }
+        }
+    }
+};
+
+}  // namespace
+}  // namespace inferno
