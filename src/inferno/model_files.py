@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from inferno.errors import CheckpointError, ConfigError, ModelError
-from inferno.gguf.config import computed_dtype, config_of, sampling_defaults
+from inferno.gguf.config import config_of, most_type, sampling_defaults
 from inferno.gguf.file import GgufModel, is_gguf_name, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.tokenizer import check_merges, tokenizer_files
@@ -160,7 +160,7 @@ def _gguf_files(path: Path) -> MadeFiles:
         return config_of(
             model.metadata,
             tuple(model.tensors),
-            dtype=computed_dtype(tensor for _, tensor in model.tensors.values()),
+            stored=most_type(tensor for _, tensor in model.tensors.values()),
             rope_factors=_rope_factors(model),
         )
 

@@ -13,7 +13,7 @@ from inferno.config.mixture import MixtureConfig, PlainSwiGLU, read_num_chosen, 
 from inferno.config.reader import INERT, ConfigReader
 from inferno.config.windows import num_layers, read_layer_windows, refuse_windows
 from inferno.errors import ConfigError, UnknownArchitecture
-from inferno.quantization import PACKED_HERE
+from inferno.quantization import BLOCKS_OF_GGUF, PACKED_HERE
 
 # The sections that say how weights are packed.
 QUANTIZATION_KEYS = ("quantization_config", "compression_config")
@@ -61,10 +61,10 @@ def _refuse_quantized(hf_config: Mapping[str, Any], reader: ConfigReader) -> Non
         if not section or reader.has_read(key):
             continue
         method = section.get("quant_method") if isinstance(section, dict) else None
-        if method == PACKED_HERE:  # then the names of tensors say how each is packed
+        if method in (PACKED_HERE, BLOCKS_OF_GGUF):  # then each tensor says how it is packed
             packing = reader.section(key)
             assert packing is not None
-            packing.choice("quant_method", (PACKED_HERE,))
+            packing.choice("quant_method", (PACKED_HERE, BLOCKS_OF_GGUF))
             packing.refuse_unread(inert=frozenset())
             continue
         if isinstance(method, str) and method in READERS:

@@ -16,14 +16,15 @@ from inferno.config.reader import ConfigReader
 from inferno.config.rope import YarnScaling
 from inferno.config.windows import num_layers, windows_of
 from inferno.errors import ConfigError
-from inferno.quantization import MXFP4, PACKED_HERE
+from inferno.quantization import BLOCKS_OF_GGUF, MXFP4, PACKED_HERE
 
 # Modules that MXFP4 checkpoints may name as left in floats: everything but the experts.
 _NEVER_PACKED = re.compile(
     r"(model\.)?(embed_tokens|norm|layers\.(\*|\d+)\.(self_attn|mlp\.router|\w+_layernorm)(\..+)?)"
     r"|lm_head"
 )
-_APART = ("gguf", PACKED_HERE)  # where each expert's gate, up and down are tensors of their own
+# Where each expert's gate, up and down are tensors of their own.
+_APART = (BLOCKS_OF_GGUF, PACKED_HERE)
 
 
 def read_gpt_oss(config: ConfigReader) -> DecoderConfig:

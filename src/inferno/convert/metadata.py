@@ -71,7 +71,7 @@ def check_config(
 
     Raises ConfigError, which names the key.
     """
-    words = config_of(metadata, tensor_names, dtype="float32", rope_factors=factors)
+    words = config_of(metadata, tensor_names, stored="F32", rope_factors=factors)
     found = _comparable(read_model_config(words))
     due = _comparable(config)
     for one in fields(DecoderConfig):

@@ -131,8 +131,8 @@ def build_engine(
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
-    kv_dtype = choose_kv_dtype(options, dtype, device)
-    check_invariance(options, device, dtype, config)
+    kv_dtype = choose_kv_dtype(options, hf_config, dtype, device)
+    check_invariance(options, hf_config, config, dtype, device)
     check_activations(options, device, dtype)
     if device.type == "cpu":
         warn_if_missing()

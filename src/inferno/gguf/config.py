@@ -10,10 +10,11 @@ from typing import Any
 
 from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.gguf.header import GgufTensor, Value
+from inferno.quantization import BLOCKS_OF_GGUF
 from inferno.untrusted_json import quoted
 
 # Blocks, and what is stored in bfloat16, are computed in that.
-_DTYPES = {"F64": "float32", "F32": "float32", "F16": "float16"}
+_FLOATS = {"F64": "float32", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 # config.json's key for each of a model's own, by what follows "ARCHITECTURE." in the metadata.
 _SIZES = {
@@ -112,7 +113,7 @@ _FAMILIES = {
         "gpt_oss",
         _GPT_OSS_SIZES,
         # The limit of its activation is in no file; llama.cpp has the same number in its code.
-        {"swiglu_limit": 7.0, "quantization_config": {"quant_method": "gguf"}},
+        {"swiglu_limit": 7.0, "quantization_config": {"quant_method": BLOCKS_OF_GGUF}},
         # Published so, and no key says it. llama.cpp rounds the ends of every model's ramp.
         yarn={"truncate": False},
         unused=("feed_forward_length",),
@@ -196,12 +197,12 @@ def config_of(
     metadata: Mapping[str, Value],
     tensor_names: Sequence[str],
     *,
-    dtype: str,
+    stored: str,
     rope_factors: Sequence[float] | None,
 ) -> dict[str, Any]:
     """Return what config.json would say of a GGUF file's model.
 
-    dtype         torch's name of the type to compute in.
+    stored        GGUF's name of the type that most values have.
     rope_factors  the divisor of each rotary frequency, if the file has a tensor of them.
 
     Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown keys may
@@ -213,7 +214,7 @@ def config_of(
     values: dict[str, Any] = {
         "architectures": [family.hf_name],
         "model_type": family.model_type,
-        "torch_dtype": dtype,
+        "torch_dtype": _FLOATS.get(stored, "bfloat16"),
         "vocab_size": _vocab_size(metadata, keys),
         "hidden_act": "silu",
         "tie_word_embeddings": "output.weight" not in tensor_names,
@@ -221,6 +222,8 @@ def config_of(
         "mlp_bias": "blk.0.ffn_gate.bias" in tensor_names or None,
         **family.constants,
     }
+    if stored not in _FLOATS:
+        values["quantization_config"] = {"quant_method": BLOCKS_OF_GGUF}
     for key, hf_key in family.sizes.items():
         value = keys.number(key, is_optional=key in _OPTIONAL)
         if value is not None:
@@ -430,10 +433,10 @@ def _layer_types(keys: _Keys, num_layers: int) -> list[str]:
     return ["sliding_attention" if flag else "full_attention" for flag in flags]
 
 
-def computed_dtype(tensors: Iterable[GgufTensor]) -> str:
-    """Return torch's name of the type to compute in, by the type of most values."""
+def most_type(tensors: Iterable[GgufTensor]) -> str:
+    """Return GGUF's name of the type that most values have."""
     counts: Counter[str] = Counter()
     for tensor in tensors:
         counts[tensor.type.name] += math.prod(tensor.shape)
     ((name, _),) = counts.most_common(1) or [("F32", 0)]
-    return _DTYPES.get(name, "bfloat16")
+    return name

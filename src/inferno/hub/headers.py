@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelError
-from inferno.gguf.config import computed_dtype, config_of
+from inferno.gguf.config import config_of, most_type
 from inferno.gguf.file import is_later_shard, read_gguf
 from inferno.gguf.header import GgufHeader, parse_header
 from inferno.hub.client import HubClient, Interrupted, pieces
@@ -119,7 +119,7 @@ def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFil
     config = config_of(
         model.metadata,
         tuple(model.tensors),
-        dtype=computed_dtype(tensor for _, tensor in model.tensors.values()),
+        stored=most_type(tensor for _, tensor in model.tensors.values()),
         rope_factors=None,
     )
     tensors = tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inferno.config.families import QUANTIZATION_KEYS
 from inferno.errors import ConfigError, NotEnoughMemory
 from inferno.options import DTYPES
 
@@ -45,6 +46,15 @@ def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:
     """Return the dtype that the options dtype and quantize ask for together, or `auto`."""
     # The CPU quantizes activations anew for every product, so they had better be exact before.
     return "float32" if is_cpu and quantize != "none" and dtype == "auto" else dtype
+
+
+def is_quantized(quantize: str, dtype: str, hf_config: Mapping[str, Any]) -> bool:
+    """Return whether the options `quantize` and `dtype` leave weights as codes, and nothing exact.
+
+    The checkpoint's own codes don't count where a dtype is asked for.
+    """
+    is_stored = any(hf_config.get(key) for key in QUANTIZATION_KEYS)
+    return quantize != "none" or (is_stored and dtype == "auto")
 
 
 def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16: bool) -> str:

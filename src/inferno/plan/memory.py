@@ -28,6 +28,7 @@ from inferno.plan.choices import (
     choose_kv_dtype,
     choose_num_blocks,
     choose_num_host_blocks,
+    is_quantized,
 )
 from inferno.plan.shape import ModelShape
 from inferno.quantization import E4M3, FORMATS, FP8, MXFP4, WeightFormat
@@ -287,7 +288,10 @@ def _formats(
     )
     quantize = None if options.quantize == "none" else options.quantize
     kv_dtype = choose_kv_dtype(
-        options.kv_dtype, dtype, is_quantized=quantize is not None, has_bfloat16=bfloat16
+        options.kv_dtype,
+        dtype,
+        is_quantized=is_quantized(options.quantize, options.dtype, shape.config),
+        has_bfloat16=bfloat16,
     )
     return dtype, kv_dtype, quantize
 

@@ -25,6 +25,7 @@ from inferno.quantization.mxfp4 import MXFP4
 
 __all__ = [
     "BFLOAT16",
+    "BLOCKS_OF_GGUF",
     "BLOCK_FORMATS",
     "E4M3",
     "FLOAT16",
@@ -79,6 +80,8 @@ BLOCK_FORMATS: Mapping[str, WeightFormat] = {
 # The quant_method in config.json of folders that `inferno convert` writes: the names of tensors say
 # in which blocks each is.
 PACKED_HERE = "inferno"
+# What stands there where a GGUF file's blocks make most of a model.
+BLOCKS_OF_GGUF = "gguf"
 
 # Formats that floats may become when loaded: the values of the option `quantize`, besides none.
 QUANTIZATIONS = tuple(name for name, format in FORMATS.items() if format.steps is not None)

@@ -42,9 +42,13 @@ def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
     monkeypatch.setattr(device, "has_bfloat16", lambda: has_bfloat16)
     for quantize, dtype in (("none", torch.float32), ("int8", getattr(torch, kept))):
         options = EngineOptions(model=Path("model"), quantize=quantize)
-        assert device.choose_kv_dtype(options, torch.float32, CPU) is dtype
+        assert device.choose_kv_dtype(options, {}, torch.float32, CPU) is dtype
+    options = EngineOptions(model=Path("model"))
+    stored = {"quantization_config": {"quant_method": "gguf"}}
+    found = device.choose_kv_dtype(options, stored, torch.float32, CPU)
+    assert found is getattr(torch, kept), "a checkpoint's own codes count as well"
     named = EngineOptions(model=Path("model"), quantize="int4", kv_dtype="float32")
-    assert device.choose_kv_dtype(named, torch.float32, CPU) is torch.float32
+    assert device.choose_kv_dtype(named, {}, torch.float32, CPU) is torch.float32
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -53,7 +57,7 @@ def test_a_gpu_keeps_keys_in_what_its_kernels_take(dtype: torch.dtype, quantize:
     """Float16 models, quantized, had keys in bfloat16, which PyTorch's attention took."""
     paged_attention = pytest.importorskip("inferno.ops.cuda.paged_attention")
     options = EngineOptions(model=Path("model"), quantize=quantize)
-    kept = device.choose_kv_dtype(options, dtype, torch.device("cuda"))
+    kept = device.choose_kv_dtype(options, {}, dtype, torch.device("cuda"))
     assert kept in paged_attention.CACHED[dtype]
     assert kept is (
         torch.bfloat16 if (dtype, quantize != "none") == (torch.float32, True) else dtype
@@ -64,9 +68,9 @@ def test_a_gpu_keeps_keys_in_what_its_kernels_take(dtype: torch.dtype, quantize:
 def test_keys_in_int8_are_refused_beside_activations_that_no_kernel_takes() -> None:
     options = EngineOptions(model=Path("model"), kv_dtype="int8")
     with pytest.raises(InvalidRequest, match=r"goes with dtype float32 or bfloat16, not float16"):
-        device.choose_kv_dtype(options, torch.float16, CPU)
+        device.choose_kv_dtype(options, {}, torch.float16, CPU)
     for dtype in (torch.float32, torch.bfloat16):
-        assert device.choose_kv_dtype(options, dtype, CPU) is torch.int8
+        assert device.choose_kv_dtype(options, {}, dtype, CPU) is torch.int8
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def test_keys_in_int8_are_refused_beside_activations_that_no_kernel_takes() -> N
 def test_keys_in_fp8_are_refused_where_no_kernel_reads_them(where: str, attention: str) -> None:
     options = EngineOptions(model=Path("model"), kv_dtype="fp8", attention=attention)
     with pytest.raises(InvalidRequest) as caught:
-        device.choose_kv_dtype(options, torch.bfloat16, torch.device(where))
+        device.choose_kv_dtype(options, {}, torch.bfloat16, torch.device(where))
     assert caught.value.param == "kv_dtype"
     assert f"on {where} with --attention {attention}; leave --kv-dtype out" in str(caught.value)
 
@@ -86,7 +90,7 @@ def test_keys_in_fp8_are_for_whatever_a_gpu_computes_in(quantize: str) -> None:
     paged_attention = pytest.importorskip("inferno.ops.cuda.paged_attention")
     options = EngineOptions(model=Path("model"), quantize=quantize, kv_dtype="fp8")
     for dtype, cached in paged_attention.CACHED.items():
-        kept = device.choose_kv_dtype(options, dtype, torch.device("cuda"))
+        kept = device.choose_kv_dtype(options, {}, dtype, torch.device("cuda"))
         assert kept is torch.float8_e4m3fn
         assert kept in cached
 

@@ -39,7 +39,10 @@ def find_device(name: str) -> torch.device:
 
 
 def choose_kv_dtype(
-    options: EngineOptions, dtype: torch.dtype, device: torch.device
+    options: EngineOptions,
+    hf_config: Mapping[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> torch.dtype:
     """Return the type of keys and values; `auto` is the one computed with, 16 bits if quantized.
 
@@ -48,7 +51,7 @@ def choose_kv_dtype(
     name = choices.choose_kv_dtype(
         options.kv_dtype,
         str(dtype).removeprefix("torch."),
-        is_quantized=options.quantize != "none",
+        is_quantized=choices.is_quantized(options.quantize, options.dtype, hf_config),
         has_bfloat16=device.type == "cuda" or has_bfloat16(),
     )
     if name == "int8" and not (ops.has_kernels(device, INT8) and options.attention == "auto"):
@@ -77,7 +80,11 @@ def choose_attention(options: EngineOptions) -> AttentionKind:
 
 
 def check_invariance(
-    options: EngineOptions, device: torch.device, dtype: torch.dtype, config: DecoderConfig
+    options: EngineOptions,
+    hf_config: Mapping[str, Any],
+    config: DecoderConfig,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> None:
     """Raise InvalidRequest if tokens were to have the same bits in any batch, and can't have."""
     if not options.batch_invariant:
@@ -85,7 +92,7 @@ def check_invariance(
     reason = ops.why_not_invariant(
         device,
         dtype,
-        choose_kv_dtype(options, dtype, device),
+        choose_kv_dtype(options, hf_config, dtype, device),
         head_size=config.head_dim,
         block_size=options.block_size,
         width=config.hidden_size,

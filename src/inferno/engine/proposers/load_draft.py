@@ -94,7 +94,7 @@ def load_draft(
         with kernels:
             model = load_model(options, draft.hf_config, config, device, dtype, progress)
         return_free_memory()
-        kv_dtype = choose_kv_dtype(options, dtype, device)
+        kv_dtype = choose_kv_dtype(options, draft.hf_config, dtype, device)
         layout = KVLayout(specs=config.kv_specs(kv_dtype), block_size=options.block_size)
         if plan is not None:
             assert plan.cache.block_bytes == layout.block_bytes, "one arithmetic for both"

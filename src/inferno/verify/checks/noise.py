@@ -131,7 +131,9 @@ def plain_forward(
 
 
 def _kv_dtype(case: Case, observed: Observed) -> torch.dtype:
-    return choose_kv_dtype(case.engine, observed.dtype, torch.device(observed.device))
+    return choose_kv_dtype(
+        case.engine, case.hf_config, observed.dtype, torch.device(observed.device)
+    )
 
 
 def _has_same_weights(case: Case, oracle: Oracle) -> bool:
