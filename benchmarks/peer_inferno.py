@@ -18,7 +18,7 @@ import inferno
 from inferno import ops
 from inferno.bench.measurement import Work
 from inferno.bench.roofline import ModelCosts, measure_limits, model_costs
-from inferno.engine.build import build_engine
+from inferno.engine.build import build_engine, read_hf_config
 from inferno.engine.execution.device import choose_kv_dtype
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
@@ -66,7 +66,7 @@ class Peer:
         """Prompts of `context` tokens in each of `batch` requests, which then go on for `steps`."""
         self._drop_all()
         # Requests that are prefilled first go on while the others are.
-        self._add(batch, context, steps + batch + context)
+        self._add(batch, context, steps + batch * context)
         started: set[str] = set()
         while len(started) < batch:
             started |= {event.request_id for event in self._engine.step() if event.token_ids}
@@ -114,7 +114,7 @@ class Peer:
     def works(self, cases: list[dict[str, int]]) -> list[dict[str, float]]:
         """What each case can't do without: `requests`, `prompt` and `output`, or `steps` after."""
         dtype = getattr(torch, self._engine.footprint.dtype)
-        kv_dtype = choose_kv_dtype(self._options, dtype, _CPU)
+        kv_dtype = choose_kv_dtype(self._options, read_hf_config(self._options.model), dtype, _CPU)
         costs = model_costs(self._options, dtype, kv_dtype)
         return [asdict(_work(costs, **case)) for case in cases]
 

@@ -26,7 +26,8 @@ DEMO, DRAFT = MODEL_FOLDERS["demo"], MODEL_FOLDERS["demo-draft"]
 
 
 def planned(memory: str = "8GB", draft: Path | None = DRAFT, **given: Any) -> Plan:
-    options = EngineOptions(model=DEMO, memory=memory, **given)
+    # Asked for, or else the sizes would be another CPU's.
+    options = EngineOptions(model=DEMO, memory=memory, dtype="bfloat16", **given)
     shape = None if draft is None else read_shape(draft)
     return make_plan(read_shape(DEMO), options, 2**40, base=200_000_000, draft=shape)
 
@@ -128,7 +129,7 @@ def test_a_draft_of_a_short_context_has_no_larger_least(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_with_the_drafts_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "own_memory", lambda: 200_000_000)
-    options = EngineOptions(model=DEMO, memory="222MB")
+    options = EngineOptions(model=DEMO, memory="222MB", dtype="bfloat16")
     hf_config = model_files(DEMO).json(CONFIG, error=NotImplementedError)  # type: ignore[arg-type]
     draft = open_draft(DRAFT, options)
     with pytest.raises(NotEnoughMemory) as refused:
@@ -142,7 +143,7 @@ def test_what_does_not_fit_is_refused_with_the_drafts_part(monkeypatch: pytest.M
 
 
 def test_cures_leave_the_draft_out_first() -> None:
-    options = EngineOptions(model=DEMO, memory="224MB")
+    options = EngineOptions(model=DEMO, memory="224MB", dtype="bfloat16")
     shape, draft = read_shape(DEMO), read_shape(DRAFT)
     plan = make_plan(shape, options, 2**40, base=200_000_000, draft=draft)
     found = list(cures(shape, options, plan, draft))

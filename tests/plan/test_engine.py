@@ -30,7 +30,7 @@ def own_memory(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_a_bound_sizes_the_cache(own_memory: int) -> None:
-    wanted: dict[str, Any] = {"max_num_seqs": 64, "max_model_len": 1024}
+    wanted: dict[str, Any] = {"max_num_seqs": 64, "max_model_len": 1024, "dtype": "bfloat16"}
     whole = build_engine(options(memory="2GB", **wanted)).footprint
     part = build_engine(options(memory="230MB", **wanted)).footprint
     assert whole.kv_cache_bytes > part.kv_cache_bytes > 0
