@@ -37,9 +37,9 @@ _PROGRAM = Program(
     purpose="compiles grammars",
     error=EngineError,
 )
-# What most grammars take is a quarter of the first. Those that take more are begun again where
-# they leave streams the processor; together that is a second and a half beside streams.
-_SHORT_CPU_SECONDS = 0.2
+# What most grammars take is half of the first. Those that take more are begun again where they leave
+# streams the processor; together that is a second and a half beside streams.
+_SHORT_CPU_SECONDS = 0.1
 _CPU_SECONDS = 0.5
 # What of that the library may take with a source, and then about as much in the engine's process.
 _MATCHER_SECONDS = 0.3
