@@ -37,8 +37,8 @@ _PROGRAM = Program(
     purpose="compiles grammars",
     error=EngineError,
 )
-# What most grammars take is half of the first. Those that take more are begun again where they leave
-# streams the processor; together that is a second and a half beside streams.
+# What most grammars take is half of the first. Those that take more are begun again where they
+# leave streams the processor; together that is a second and a half beside streams.
 _SHORT_CPU_SECONDS = 0.1
 _CPU_SECONDS = 0.5
 # What of that the library may take with a source, and then about as much in the engine's process.
