@@ -325,6 +325,8 @@ def _optional_rows(
             2 * comparison.allowed("logits", depth),
             case.tell,
             has_texts=case.tokenizer is not None,
+            # These have no kernels of ours, and no promise of the same bits in any batch.
+            may_round=case.engine.dtype == "float16" or case.engine.attention != "auto",
         )
 
 
