@@ -161,7 +161,8 @@ void multiply_pair(const Product& product, Range blocks, Index pair, const Panel
     alignas(64) float sums[2 * kRows * kPanel];
     Tile tile = tile_of<Steps>(product, pair, parts);
     const Index lone_bytes = Steps::prefetch_bytes(product.x.rows(blocks.begin).size());
-    const Prefetch prefetch = prefetch_of(product, tile, {pair, pair + 1}, blocks.size(), lone_bytes);
+    const Prefetch prefetch =
+        prefetch_of(product, tile, {pair, pair + 1}, blocks.size(), lone_bytes);
     const Index half = num_panels(product.weight) / 2;
     if (!parts.codes) tile.codes_stride *= half;
     if (!parts.scales) tile.scales_stride *= half;
