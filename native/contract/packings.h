@@ -176,6 +176,7 @@ struct BlockPacking : CodePacking {
     static constexpr bool kHasHalves = kScales == ScaleType::halves;
     static constexpr std::int64_t kStoredInputs = kInputs;
     static constexpr std::int64_t kStoredBytes = kBytes;
+    static constexpr bool kHasRowUnit = kCodeBits == 4;  // as int4 has
 };
 
 struct Q8_0Packing : BlockPacking<8, 128, ScaleType::f16, 32, 34> {};

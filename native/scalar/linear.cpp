@@ -127,7 +127,9 @@ float dot_groups(const PackedRow& x, const Weight& weight, Index output) {
                       : ::fmaf(static_cast<float>(dot), factor * x.scales[g], sum);
         }
         if constexpr (Format::kHasOffset) {
-            const float of_codes = static_cast<float>(total) * x.scales[g];
+            const float scale =
+                Format::kHasRowUnit ? ::ldexpf(1.0f, x.exponents[g]) : x.scales[g];
+            const float of_codes = static_cast<float>(total) * scale;
             sum = ::fmaf(of_codes, offset<Format>(weight, output, g), sum);
         }
     }

@@ -15,7 +15,7 @@ namespace inferno {
 namespace {
 
 constexpr Index kGroupStart = 8;   // -zero point * (sum of codes), where the int32 dots start
-constexpr Index kGroupSum = 8;     // beside offsets: float32, scale * (sum of codes)
+constexpr Index kGroupSum = 8;     // beside offsets: float32, scale * (sum of codes), in row units
 constexpr Index kGroupScale = 9;   // float32; where a row has a unit, what floats' bits grow by
 constexpr Index kSecondStart = 10;  // of the second half
 
@@ -47,6 +47,12 @@ inline float float_of(std::uint32_t bits) {
     float x;
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+inline std::uint32_t bits_of(float x) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
 }
 
 inline I magnitude(F a) { return bit_and(as_int(a), splat_int(0x7fffffff)); }
@@ -141,6 +147,11 @@ inline void share_unit(std::uint32_t* words, Index stride, Index num_groups) {
         std::uint32_t& scale = group[kGroupScale * stride];
         if (scale < unit) {
             for (Index w = 0; w <= kGroupStart; ++w) group[w * stride] = 0;
+            if constexpr (Format::kHasHalves) group[kSecondStart * stride] = 0;
+        }
+        if constexpr (Format::kHasOffset) {
+            std::uint32_t& sum = group[kGroupSum * stride];
+            sum = bits_of(float_of(sum) / float_of(unit));
         }
         scale = scale < unit ? 0 : scale - unit;
     }
