@@ -58,7 +58,7 @@ PLAIN_DATA = {
     *("requests", "sampling_params", "errors", "options", "machine", "parameters", "out_of_memory"),
     *("json_file", "untrusted_json", "http_post", "log_format", "extras", "quantization"),
     *("home", "structured", "option_table", "file_identity", "whole_file", "config"),
-    *("torch_start", "surrogates"),
+    *("torch_start", "surrogates", "compiled_kernels"),
 }
 EXCEPTIONS = {
     "client/inline.py": {"engine"},

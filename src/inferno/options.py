@@ -71,8 +71,8 @@ class EngineOptions:
     )
     dtype: str = option(
         "auto",
-        help="What is computed with; auto is the checkpoint's, or float32 on a CPU without "
-        "bfloat16 arithmetic.",
+        help="What is computed with; auto is the checkpoint's, or float32 where a CPU would be "
+        "slow in that.",
         group=Group.MODEL,
         choices=DTYPES,
     )

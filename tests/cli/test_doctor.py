@@ -21,8 +21,8 @@ from inferno.cli.app import app
 from inferno.cli.doctor import describe
 from inferno.cli.doctor_facts import gather_facts, known_features, probe_torch
 from inferno.cli.doctor_problems import find_problems
+from inferno.compiled_kernels import why_not
 from inferno.engine.execution import probe
-from inferno.ops.kernels import why_not
 from tests.docs.pages import rows, section
 from tests.engine.execution.gpus import fake_gpus
 from tests.patience import PATIENCE

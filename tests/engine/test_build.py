@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from inferno import ops
+from inferno.compiled_kernels import why_not
 from inferno.engine.build import build_engine
 from inferno.engine.process.serve import facts_of
 from inferno.errors import InvalidRequest
-from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from tests.tiny import save_tiny_model
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from inferno.ops.kernels import why_not
+from inferno.compiled_kernels import why_not
 from tests.mxfp4 import save_tiny_mxfp4
 
 PYTHON = [sys.executable, "-m", "tests.quick_start"]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from inferno import ops
+from inferno.compiled_kernels import why_not
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.ops.cpu.captured_graph import CallList
-from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 from tests.engine.wire import WiredExecutor

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from inferno import file_identity
+from inferno.compiled_kernels import why_not
 from inferno.engine.build import build_engine
-from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.weights import packed_cache
 from tests.tiny import save_tiny

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from inferno.cli.doctor_facts import REQUIRED, Facts
+from inferno.compiled_kernels import SWITCH
 
 _GB = 10**9
-_KERNELS_SWITCH = "INFERNO_KERNELS"
 _LITTLE_MEMORY = 1 * _GB
 _LITTLE_DISK = 5 * _GB
 _LITTLE_SHARE = 0.5  # of a GPU's memory
@@ -102,12 +102,10 @@ def _cpu(facts: Facts) -> Iterator[Problem]:
 def _kernels(facts: Facts) -> Iterator[Problem]:
     why_not = facts["kernels"]["why_not"]
     if why_not is not None:
-        is_asked_for = why_not.startswith(_KERNELS_SWITCH)
+        is_asked_for = why_not.startswith(SWITCH)
         yield Problem(
             f"inferno's compiled kernels don't run, as {why_not}: models are several times slower",
-            f"unset {_KERNELS_SWITCH}"
-            if is_asked_for
-            else "install a C++17 compiler, then inferno again",
+            f"unset {SWITCH}" if is_asked_for else "install a C++17 compiler, then inferno again",
         )
 
 

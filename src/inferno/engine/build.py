@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.compiled_kernels import warn_if_missing
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
@@ -74,7 +75,6 @@ from inferno.machine import (
 )
 from inferno.model_files import CONFIG, model_files
 from inferno.ops import AttentionKind, KernelContext, LayerKV
-from inferno.ops.kernels import warn_if_missing
 from inferno.options import SPECULATIONS, EngineOptions
 from inferno.plan.choices import asked_dtype, choose_num_host_blocks
 from inferno.plan.memory import Plan

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from inferno.compiled_kernels import why_not
 from inferno.ops import reference
 from inferno.ops.backend import Backend
-from inferno.ops.kernels import why_not
 
 
 def _find_cpu_backend() -> Backend:

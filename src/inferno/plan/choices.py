@@ -20,11 +20,11 @@ _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill
 
 
 def choose_dtype(
-    asked: str, hf_config: Mapping[str, Any], *, is_cpu: bool, has_bfloat16: bool
+    asked: str, hf_config: Mapping[str, Any], *, is_cpu: bool, computes_bfloat16: bool
 ) -> str:
     """Return the dtype to compute in; `auto` is the checkpoint's, if the device computes in it.
 
-    has_bfloat16  whether the CPU has instructions for bfloat16.
+    computes_bfloat16  whether the CPU is as fast in bfloat16 as in float32.
     """
     if asked != "auto":
         return asked
@@ -37,7 +37,7 @@ def choose_dtype(
             f"config.json: dtype must be one of {', '.join(DTYPES[1:])}, not "
             f"{str(declared)[:64]!r}; choose one with --dtype"
         )
-    if is_cpu and not (declared == "bfloat16" and has_bfloat16):
+    if is_cpu and not (declared == "bfloat16" and computes_bfloat16):
         return "float32"  # PyTorch emulates 16-bit products here, several times slower
     return declared
 

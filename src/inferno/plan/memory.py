@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from inferno import quantization
+from inferno.compiled_kernels import computes_bfloat16
 from inferno.config.decoder import DecoderConfig
 from inferno.errors import InvalidRequest
 from inferno.gguf.tensor_types import BY_NAME
@@ -279,19 +280,18 @@ def _formats(
     shape: ModelShape, options: EngineOptions, *, is_cpu: bool
 ) -> tuple[str, str, str | None]:
     """Return what is computed with, what keys and values are kept in, and what packs weights."""
-    bfloat16 = has_bfloat16() or not is_cpu
     dtype = choose_dtype(
         asked_dtype(options.dtype, options.quantize, is_cpu=is_cpu),
         shape.config,
         is_cpu=is_cpu,
-        has_bfloat16=bfloat16,
+        computes_bfloat16=computes_bfloat16(),
     )
     quantize = None if options.quantize == "none" else options.quantize
     kv_dtype = choose_kv_dtype(
         options.kv_dtype,
         dtype,
         is_quantized=is_quantized(options.quantize, options.dtype, shape.config),
-        has_bfloat16=bfloat16,
+        has_bfloat16=has_bfloat16() or not is_cpu,
     )
     return dtype, kv_dtype, quantize
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from inferno import compiled_kernels
+from inferno.compiled_kernels import why_not
 from inferno.engine.execution import device
 from inferno.errors import ConfigError, DeviceUnavailable, InvalidRequest
-from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 
 CPU = torch.device("cpu")
@@ -21,7 +22,7 @@ def test_a_named_dtype_is_taken() -> None:
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
 def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setattr(device, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(device, "computes_bfloat16", lambda: True)
     assert device.choose_dtype("auto", {key: "bfloat16"}, CPU) is torch.bfloat16
     assert device.choose_dtype("auto", {key: "float32"}, CPU) is torch.float32
     assert device.choose_dtype("auto", {key: "float16"}, torch.device("cuda")) is torch.float16
@@ -30,9 +31,22 @@ def test_auto_is_the_checkpoints_dtype(monkeypatch: pytest.MonkeyPatch, key: str
 def test_auto_is_float32_where_the_cpu_has_no_16_bit_products(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(device, "computes_bfloat16", lambda: False)
     assert device.choose_dtype("auto", {"dtype": "bfloat16"}, CPU) is torch.float32
     assert device.choose_dtype("auto", {"dtype": "float16"}, CPU) is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("multiplies", "kernels", "computes"),
+    [(True, False, True), (False, True, True), (False, False, False)],
+)
+def test_kernels_compute_in_bfloat16_on_any_cpu(
+    monkeypatch: pytest.MonkeyPatch, multiplies: bool, kernels: bool, computes: bool
+) -> None:
+    """It was float32 on CPUs without instructions for it: twice the memory, and slower."""
+    monkeypatch.setattr(compiled_kernels, "has_bfloat16", lambda: multiplies)
+    monkeypatch.setattr(compiled_kernels, "why_not", lambda: None if kernels else "switched off")
+    assert compiled_kernels.computes_bfloat16() is computes
 
 
 @pytest.mark.parametrize(("has_bfloat16", "kept"), [(True, "bfloat16"), (False, "float16")])

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from inferno.compiled_kernels import why_not
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
@@ -28,7 +29,6 @@ from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import ScheduledChunk, SequenceId, StepPlan
 from inferno.errors import InvalidRequest
 from inferno.ops import Batch
-from inferno.ops.kernels import why_not
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
 from tests.engine.local import executor_of

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from inferno import ops
+from inferno.compiled_kernels import why_not
 from inferno.engine.sampling.constraints import Mask, MaskKey, empty_mask, only_token, set_bit
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import (
@@ -23,7 +24,6 @@ from inferno.engine.sampling.sampler import (
 )
 from inferno.engine.step_plan import SequenceId
 from inferno.ops import reference
-from inferno.ops.kernels import why_not
 from inferno.requests import SamplingParams
 from tests.engine.sampling.chi_square import chi_square_limit, chi_square_statistic
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from inferno import ops
+from inferno.compiled_kernels import computes_bfloat16
 from inferno.config.decoder import DecoderConfig
 from inferno.engine.execution.gpu import find_gpu
 from inferno.errors import DeviceUnavailable, InvalidRequest
@@ -122,6 +123,6 @@ def choose_dtype(name: str, hf_config: Mapping[str, Any], device: torch.device) 
     """Return the dtype of that name; `auto` is the checkpoint's, if the device computes in it."""
     return _DTYPES[
         choices.choose_dtype(
-            name, hf_config, is_cpu=device.type == "cpu", has_bfloat16=has_bfloat16()
+            name, hf_config, is_cpu=device.type == "cpu", computes_bfloat16=computes_bfloat16()
         )
     ]

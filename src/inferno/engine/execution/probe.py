@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from inferno import ops
+from inferno.compiled_kernels import why_not
 from inferno.engine.execution.gpu import (
     copy_bandwidth,
     triton_folder,
@@ -22,7 +23,6 @@ from inferno.engine.execution.gpu import (
     why_no_kernels,
 )
 from inferno.ops import reference
-from inferno.ops.kernels import why_not
 from inferno.weights.memory import available_bytes
 
 

@@ -7,8 +7,10 @@ import os
 from functools import cache
 from importlib.util import find_spec
 
+from inferno.machine import has_bfloat16
+
 _logger = logging.getLogger("inferno")
-SWITCH = "INFERNO_KERNELS"  # "reference" leaves them out; read once, when `ops` is imported
+SWITCH = "INFERNO_KERNELS"  # "reference" leaves them out; `ops` reads it once, when imported
 
 
 def why_not() -> str | None:
@@ -18,6 +20,15 @@ def why_not() -> str | None:
     if find_spec("inferno._native") is None:
         return "they were not built, for no C++ compiler was found when inferno was installed"
     return None
+
+
+def computes_bfloat16() -> bool:
+    """Return whether this CPU computes in bfloat16 as fast as in float32, or faster.
+
+    Kernels widen it where no instruction multiplies it, and read half of float32's bytes; PyTorch
+    alone is then several times slower.
+    """
+    return has_bfloat16() or why_not() is None
 
 
 @cache
