@@ -67,11 +67,12 @@ sanitized:
 		$(UNSHUFFLED) $(BIN)/python -S -m pytest $(TESTS)
 
 # All CUDA kernels in all their configurations, compiled for all chips without a GPU, and what is
-# wrong with their machine code; TRITON=3.6.0, say, takes another Triton. What is known is not
-# compiled again. ONLY=rms_norm limits what is compiled, by a pattern.
+# wrong with their machine code; TRITON=3.6.0, say, takes another Triton. What was read before, here
+# or elsewhere, is not compiled again. ONLY=rms_norm limits what is compiled, by a pattern.
 TRITON_FOLDER := $(if $(TRITON),build/triton-$(TRITON))
 gpu-static: $(VENV)/.dev-installed $(TRITON_FOLDER)
-	PYTHONPATH=$(TRITON_FOLDER) $(BIN)/python -m tests.ops.cuda.compile_kernels --only "$(ONLY)" --processes 2
+	PYTHONPATH=$(TRITON_FOLDER) $(BIN)/python -m tests.ops.cuda.compile_kernels --only "$(ONLY)" \
+		--processes 2 --record tests/ops/cuda/read_forms
 
 build/triton-%:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==$*

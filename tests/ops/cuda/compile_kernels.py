@@ -1,9 +1,14 @@
 """Compile kernels for chips that aren't here, and say what is wrong with the machine code.
 
     python -m tests.ops.cuda.compile_kernels [--chips 80 90] [--checked] [--processes 2] [--json]
+        [--record FOLDER]
 
 Triton compiles them as for a launch; what came out is told by its PTX and by `cuobjdump`, which
 Triton brings. This runs in a process of its own, for tests have kernels interpreted.
+
+All of them take hours. FOLDER has a file for each version of Triton: a line for each form of which
+nothing was wrong. What stands there is left out, and more is added, on this machine or another.
+Whoever makes a rule stricter deletes the files.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / "build" / "triton-cache"
+RECORDED_DIGITS = 12  # of a form's digest: that two of some ten thousand are equal is improbable
 
 # What tensor cores are called in PTX, by generation.
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
@@ -135,6 +141,7 @@ class Compiled:
     name: str
     kernel: str
     capability: int
+    form: str
     error: str = ""
     registers: int = 0
     stack_bytes: int = 0
@@ -149,11 +156,13 @@ class Compiled:
 
 def compile_variant(variant: Variant) -> Compiled:
     """Compile one, and look at it; what is known of the same form is not compiled again."""
-    kept = Path(os.environ["TRITON_CACHE_DIR"]) / "results" / f"{form_of(variant)}.json"
+    form = form_of(variant)
+    kept = Path(os.environ["TRITON_CACHE_DIR"]) / "results" / f"{form}.json"
     names = {
         "name": variant.name,
         "kernel": variant.kernel.__name__,
         "capability": variant.chip.capability,
+        "form": form,
     }
     found = json.loads(kept.read_text()) if kept.exists() else {}
     if "repeats" in found:
@@ -380,8 +389,24 @@ def _wanted(arguments: argparse.Namespace) -> list[Variant]:
     variants = [variant for chip in chips for variant in listed(chip)]
     wanted = [v for v in variants if v.is_in_check or not arguments.checked]
     wanted = _without_twins([v for v in wanted if re.search(arguments.only, v.name)])
+    if arguments.record is not None:
+        known = set(_lines(_record_file(arguments.record)))
+        wanted = [v for v in wanted if form_of(v)[:RECORDED_DIGITS] not in known]
     index, count = map(int, arguments.share.split("/"))
     return wanted[index::count]
+
+
+def _record_file(folder: Path) -> Path:
+    return folder / f"triton-{triton.__version__}.txt"
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def _record(path: Path, compiled: Compiled) -> None:
+    with path.open("a") as file:  # at once, for this may be stopped at any time
+        file.write(compiled.form[:RECORDED_DIGITS] + "\n")
 
 
 def _without_twins(variants: list[Variant]) -> list[Variant]:
@@ -409,6 +434,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a pattern that names match")
     parser.add_argument("--module", help="of kernels, in place of those that ship")
     parser.add_argument("--share", default="0/1", help="I/N: every N-th, from the I-th on")
+    parser.add_argument("--record", type=Path, help="a folder of what was read before")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     parser.add_argument("--processes", type=int, default=0, help="in which it is done")
     arguments = parser.parse_args()
@@ -424,8 +450,13 @@ def main() -> int:
         if arguments.json:
             print(json.dumps(asdict(compiled)), flush=True)
             continue
+        if arguments.record is not None and not compiled.problems:
+            _record(_record_file(arguments.record), compiled)
         for problem in compiled.problems:
             print(f"SM{compiled.capability} {compiled.name}: {problem}", flush=True)
+    if arguments.record is not None and not arguments.json:
+        path = _record_file(arguments.record)
+        path.write_text("".join(f"{line}\n" for line in sorted(set(_lines(path)))))
     if not arguments.json:
         print(f"Triton {triton.__version__}: {num_compiled} compiled, {num_wrong} with problems")
     return int(num_wrong > 0)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from tests.ops.cuda.compile_kernels import (
     ALLOWED_NARROW,
     ALLOWED_REPEATS,
     ALLOWED_STACK,
+    ROOT,
     Compiled,
     compile_in_processes,
     form_of,
@@ -127,6 +132,27 @@ def test_a_form_is_all_that_the_code_follows_from() -> None:
     assert form_of(replace(one, name="another", is_in_check=False)) == form_of(one)
     lower = _kernel("return helper(x) + ONE", num_lines=9)
     assert form_of(replace(one, kernel=lower)) == form_of(one)
+
+
+def test_what_was_found_right_is_not_read_again(tmp_path: Path) -> None:
+    record = tmp_path / f"triton-{triton.__version__}.txt"
+    for num_compiled in (2, 1):
+        said = _read_good_and_spilled(tmp_path)
+        assert f"{num_compiled} compiled, 1 with problems" in said
+        assert len(record.read_text().split()) == 1
+    record.write_text("of-another-form\n")
+    assert "2 compiled" in _read_good_and_spilled(tmp_path)
+    assert len(record.read_text().split()) == 2, "what others wrote is kept"
+
+
+def _read_good_and_spilled(record: Path) -> str:
+    arguments = ["--chips", "80", "--only", "^(good|spilled)$", "--record", str(record)]
+    command = [sys.executable, "-m", "tests.ops.cuda.compile_kernels", *arguments]
+    command += ["--module", "tests.ops.cuda.faulty_kernels"]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    return done.stdout
 
 
 def _kernel(body: str, helper: str = "return x", number: int = 1, num_lines: int = 1) -> Any:

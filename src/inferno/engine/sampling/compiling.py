@@ -50,7 +50,7 @@ _BOUNDS = Bounds(
     short_bytes=64 << 10,
     max_bytes=4 << 20,
     max_waiting=64,
-    long_niceness=3,
+    long_niceness=1,
 )
 _MOST_KEPT = 64  # compiled grammars
 _MOST_KEPT_BYTES = 64 << 20
