@@ -212,6 +212,10 @@ struct ActivationScale<false> {
     F factor;
     explicit ActivationScale(std::int32_t word) : factor(as_float(splat_int(word))) {}
     F add_to(F sum, I dots, F scale) const { return fma(to_float(dots), mul(scale, factor), sum); }
+    // Those of both halves of a scale group.
+    F add_to(F sum, I dots, F scale, I more_dots, F more_scale) const {
+        return fma(fma(to_float(more_dots), more_scale, mul(to_float(dots), scale)), factor, sum);
+    }
 };
 
 // The exponent of 0 grows too, but 2^-127 of the row's unit is nothing to any sum.

@@ -16,12 +16,12 @@ constexpr Index kPlainScalesFromBlocks = 2;  // measured: 8 rows of Q4_K take 26
 
 // From so many on codes are made bytes too; 0: never. Measured: with AVX2, whose tiles have few rows,
 // 32 to 256 rows of five and six bits take 15 to 28 % less, 256 rows of four bits 5 to 7 %; 8 rows of
-// four bits would take 6 to 14 % more. With AVX-512 six bits take 1 % less for 32 rows and 7 for 48
-// and more, five bits 2 to 6 % for 256 and more, and four bits gain nothing.
+// four bits would take 6 to 14 % more. With AVX-512 256 rows of five bits take 2 to 6 % less, six bits,
+// of which a tile has more rows, and four bits gain nothing.
 template <class Format>
 constexpr Index codes_from_blocks() {
 #if defined(__AVX512F__)
-    return Format::kBits == 6 ? 5 : Format::kBits == 5 ? 32 : 0;
+    return Format::kBits == 5 ? 32 : 0;
 #else
     return Format::kBits == 8 ? 0 : Format::kBits == 4 ? 16 : 2;
 #endif
