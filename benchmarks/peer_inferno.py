@@ -53,6 +53,8 @@ class Peer:
             num_blocks=_GROUPS * (context // _BLOCK_SIZE + _SPARE_BLOCKS),
         )
         self._engine = build_engine(options)
+        # The cache is made ready in the background; llama.cpp clears its own while it loads.
+        _wait_until_idle()
         self._options = options
         self._names = itertools.count()
         self._open: set[str] = set()
@@ -133,6 +135,15 @@ class Peer:
         while self._engine.has_work:
             self._engine.step()
         self._open = set()
+
+
+def _wait_until_idle() -> None:
+    """Wait until this process has used no processor for a while."""
+    while True:
+        before = time.process_time()
+        time.sleep(0.5)
+        if time.process_time() - before < 0.02:
+            return
 
 
 def _work(costs: ModelCosts, requests: int, prompt: int, output: int = 1, steps: int = 0) -> Work:

@@ -15,49 +15,31 @@ namespace {
 
 #if INFERNO_HAS_ROW_TILES
 
-// A panel's scale group in registers.
+// The dots of a row with vectors `begin` to `end` of a scale group, given the row's first word; its
+// words are `stride` apart.
+INFERNO_INLINE I row_dots(const I (&codes)[8], const std::uint32_t* x, Index stride, int begin,
+                          int end, I sum) {
+    INFERNO_UNROLL
+    for (int w = begin; w < end; ++w) sum = dot4(sum, codes[w], word_of(x + w * stride));
+    return sum;
+}
+
+// A row's sum with a scale group's part. `second` is the second half's scale, or the offset.
 template <class Format>
-struct GroupVectors {
-    I codes[8];
-    F scale;
-    F second;  // the second half's scale, or the offset
-
-    INFERNO_INLINE GroupVectors(const char* group_codes, const Scales<Format>& scales,
-                                const char* panel_scales, Index group) {
-        INFERNO_UNROLL
-        for (int pair = 0; pair < 4; ++pair) {
-            Codes<Format>::load(group_codes, pair, codes[2 * pair], codes[2 * pair + 1]);
-        }
-        if constexpr (Format::kHasHalves) {
-            scale = scales.load(panel_scales, group, 0);
-            second = scales.load(panel_scales, group, 1);
-        } else {
-            scale = scales.load(panel_scales, group);
-            if constexpr (Format::kHasOffset) second = scales.load_offset(panel_scales, group);
-        }
+INFERNO_INLINE F add_row(const I (&codes)[8], F scale, F second, const std::uint32_t* x,
+                         Index stride, F sum) {
+    const auto scale_word = static_cast<std::int32_t>(x[kGroupScale * stride]);
+    const ActivationScale<Format::kHasRowUnit> factor(scale_word);
+    const I start = start_of<Format>(x + kGroupStart * stride);
+    if constexpr (Format::kHasHalves) {
+        const I dots = row_dots(codes, x, stride, 0, 4, start);
+        const I more = row_dots(codes, x, stride, 4, 8, word_of(x + kSecondStart * stride));
+        return factor.add_to(sum, dots, scale, more, second);
     }
-
-    // A row's sum with this group's part, given the first of its words, which are `stride` apart.
-    INFERNO_INLINE F add_to(F sum, const std::uint32_t* x, Index stride) const {
-        const auto scale_word = static_cast<std::int32_t>(x[kGroupScale * stride]);
-        const ActivationScale<Format::kHasRowUnit> factor(scale_word);
-        const I start = start_of<Format>(x + kGroupStart * stride);
-        if constexpr (Format::kHasHalves) {
-            const I more = dots(x, stride, 4, 8, word_of(x + kSecondStart * stride));
-            return factor.add_to(sum, dots(x, stride, 0, 4, start), scale, more, second);
-        }
-        sum = factor.add_to(sum, dots(x, stride, 0, 8, start), scale);
-        if constexpr (!Format::kHasOffset) return sum;
-        return fma(as_float(word_of(x + kGroupSum * stride)), second, sum);
-    }
-
-   private:
-    INFERNO_INLINE I dots(const std::uint32_t* x, Index stride, int begin, int end, I sum) const {
-        INFERNO_UNROLL
-        for (int w = begin; w < end; ++w) sum = dot4(sum, codes[w], word_of(x + w * stride));
-        return sum;
-    }
-};
+    sum = factor.add_to(sum, row_dots(codes, x, stride, 0, 8, start), scale);
+    if constexpr (!Format::kHasOffset) return sum;
+    return fma(as_float(word_of(x + kGroupSum * stride)), second, sum);
+}
 
 template <class Format, int R>
 [[gnu::noinline]] void row_tile(const Tile& tile) {
@@ -73,12 +55,25 @@ template <class Format, int R>
             next = prefetch_panels<1>(tile, next, kPackedBytes<Format> / kVector);
             prefetch_scales<Format, 1>(tile, g);
         }
+        I group[8];
+        INFERNO_UNROLL
+        for (int pair = 0; pair < 4; ++pair) {
+            Codes<Format>::load(codes, pair, group[2 * pair], group[2 * pair + 1]);
+        }
         scales.begin(tile.scales, g, false);
-        const GroupVectors<Format> group(codes, scales, tile.scales, g);
+        F scale, second = zero();
+        if constexpr (Format::kHasHalves) {
+            scale = scales.load(tile.scales, g, 0);
+            second = scales.load(tile.scales, g, 1);
+        } else {
+            scale = scales.load(tile.scales, g);
+            if constexpr (Format::kHasOffset) second = scales.load_offset(tile.scales, g);
+        }
         INFERNO_UNROLL
         for (int r = 0; r < R; ++r) {
-            sums[r][0] = group.add_to(sums[r][0], x + r, R);
-            settle(sums[r][0]);
+            F sum = add_row<Format>(group, scale, second, x + r, R, sums[r][0]);
+            settle(sum);
+            sums[r][0] = sum;
         }
         x += kGroupWords<Format> * R;
         codes += Codes<Format>::kBytes;
