@@ -24,7 +24,7 @@ def _format(
         elements=tuple(float(code - zero_point) for code in range(1 << code_bits)),
         group=32,
         scale=scale,
-        inputs=InputRounding.TO_INT8,
+        inputs=InputRounding.BY_POWERS if code_bits == 4 else InputRounding.TO_INT8,
         block=block,
     )
 

@@ -9,12 +9,12 @@ from inferno import _native
 from inferno.ops.cpu.panels import PANEL, PanelWeight
 from inferno.quantization import (
     BFLOAT16,
-    BLOCK_FORMATS,
     FLOAT32,
     FORMATS,
     INT4,
     INT8,
     MXFP4,
+    InputRounding,
     WeightFormat,
 )
 from tests.ops.cpu.guarded import aligned
@@ -24,8 +24,6 @@ E2M1 = torch.tensor([*_E2M1, *(-value for value in _E2M1)], dtype=torch.float64)
 
 
 GROUP = 32
-# Beside these the scales of activations are powers of two.
-WITH_POWERS_OF_TWO = (INT4, *(BLOCK_FORMATS[name] for name in ("Q4_0", "Q4_1", "Q4_K")))
 # Those that kernels compute with.
 # Those of GGUF's blocks: test_block_formats.py.
 KERNEL_FORMATS = [
@@ -93,7 +91,7 @@ def quantized(x: Tensor, format: WeightFormat) -> Tensor:
     padded = torch.nn.functional.pad(x.float(), (0, num_groups * GROUP - x.shape[1]))
     groups = padded.view(len(x), num_groups, GROUP)
     peaks = groups.abs().amax(-1, keepdim=True)
-    if format in WITH_POWERS_OF_TWO:
+    if format.inputs is InputRounding.BY_POWERS:
         scales = torch.exp2((peaks / 127).log2().ceil())
         codes = torch.where(peaks > 0, groups / scales, 0).round()
     else:

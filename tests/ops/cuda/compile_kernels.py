@@ -405,6 +405,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _record(path: Path, compiled: Compiled) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:  # at once, for this may be stopped at any time
         file.write(compiled.form[:RECORDED_DIGITS] + "\n")
 

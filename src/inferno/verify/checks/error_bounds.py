@@ -9,6 +9,7 @@ Shape letters: T rows, I input and O output features, F outputs of gate and of u
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -55,6 +56,12 @@ class Bounded:
     def exactly(cls, value: Tensor) -> Bounded:
         """Take values unchanged, for nothing was rounded."""
         return cls(value.double(), torch.zeros_like(value, dtype=torch.float64))
+
+    @classmethod
+    def beside(cls, parts: Sequence[Bounded]) -> Bounded:
+        """Join columns."""
+        value, radius = ([getattr(part, name) for part in parts] for name in ("value", "radius"))
+        return cls(torch.cat(value, dim=1), torch.cat(radius, dim=1))
 
     def columns(self, columns: slice) -> Bounded:
         """Return some of the columns."""
@@ -103,8 +110,7 @@ class Kernel:
         """Return x @ weight.T + bias, of a float32 weight: [T, I] -> [T, O]."""
         x = _as_rounded(x, self.rounds)
         parts = [self._multiply(x, weight, bias) for weight, bias in _parts(weight_OI, bias_O)]
-        value, radius = ([getattr(part, name) for part in parts] for name in ("value", "radius"))
-        return rounded(Bounded(torch.cat(value, dim=1), torch.cat(radius, dim=1)), self.out)
+        return rounded(Bounded.beside(parts), self.out)
 
     def _multiply(self, x: Bounded, weight_OI: Tensor, bias_O: Tensor | None) -> Bounded:
         width, sizes_IO = weight_OI.shape[1], weight_OI.abs().T

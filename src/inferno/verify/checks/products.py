@@ -19,7 +19,7 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.layers.decoder import CausalLM
-from inferno.ops import Activation, ClampedSwiGLU, StoredRows
+from inferno.ops import Activation, ClampedSwiGLU, RowRanges, StoredRows
 from inferno.quantization import FORMATS, MXFP4, InputRounding
 from inferno.verify.checks.error_bounds import (
     Bounded,
@@ -123,11 +123,23 @@ def _gated(check: ProductCheck, where: str, x: Tensor, y: Tensor) -> Iterator[Me
 
 
 def _multiplied(check: ProductCheck, where: str, x: Tensor, out: torch.dtype) -> Iterator[Bounded]:
-    """Yield the result that is due, once for each kernel that may have computed the product."""
+    """Yield the result that is due, once for each kernel that may have computed the product.
+
+    Ranges of rows in formats of their own may have kernels of their own.
+    """
     weight = check.weight(where)
     held, bias = values(weight), check.bias(where, weight)
-    for kernel in check.kernels(where, weight, out):
-        yield kernel.multiply(Bounded.exactly(x), held, bias)
+    is_whole = not isinstance(weight, RowRanges)
+    parts, rows = ([weight], [slice(None)]) if is_whole else (weight.parts, weight.rows())
+    kernels = [check.kernels(where, part, out) for part in parts]
+    for nth in range(max(map(len, kernels))):
+        dues = [
+            its_kernels[min(nth, len(its_kernels) - 1)].multiply(
+                Bounded.exactly(x), held[its_rows], None if bias is None else bias[its_rows]
+            )
+            for its_kernels, its_rows in zip(kernels, rows, strict=True)
+        ]
+        yield Bounded.beside(dues)
 
 
 def _experts(
@@ -339,7 +351,7 @@ class ProductCheck:
         if MXFP4 in formats_of(weight):
             return [replace(ours, rounds=Rounds.TO_INT8), ours, floating]
         if holds_blocks(weight):
-            return [replace(ours, rounds=_ROUNDS[InputRounding.TO_INT8])]
+            return [replace(ours, rounds=_ROUNDS[formats_of(weight)[0].inputs])]
         if (format := quantized_type(source, self.quantize)) is None:
             return [ours, floating]
         rounds = _ROUNDS[rounding_beside(FORMATS[format], self.device)]
