@@ -455,7 +455,7 @@ def main() -> int:
             _record(_record_file(arguments.record), compiled)
         for problem in compiled.problems:
             print(f"SM{compiled.capability} {compiled.name}: {problem}", flush=True)
-    if arguments.record is not None and not arguments.json:
+    if arguments.record is not None and not arguments.json and num_compiled > num_wrong:
         path = _record_file(arguments.record)
         path.write_text("".join(f"{line}\n" for line in sorted(set(_lines(path)))))
     if not arguments.json:
