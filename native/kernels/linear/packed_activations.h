@@ -143,15 +143,15 @@ inline void share_unit(std::uint32_t* words, Index stride, Index num_groups) {
     }
     const std::uint32_t range = kScaleRange * kExponent;
     const std::uint32_t unit = most > range + kExponent ? most - range : kExponent;
+    [[maybe_unused]] const float units_of_one = 1.0f / float_of(unit);  // a power of two: exact
     for (std::uint32_t* group = words; group < end; group += step) {
         std::uint32_t& scale = group[kGroupScale * stride];
         if (scale < unit) {
             for (Index w = 0; w <= kGroupStart; ++w) group[w * stride] = 0;
-            if constexpr (Format::kHasHalves) group[kSecondStart * stride] = 0;
         }
         if constexpr (Format::kHasOffset) {
             std::uint32_t& sum = group[kGroupSum * stride];
-            sum = bits_of(float_of(sum) / float_of(unit));
+            sum = bits_of(float_of(sum) * units_of_one);
         }
         scale = scale < unit ? 0 : scale - unit;
     }

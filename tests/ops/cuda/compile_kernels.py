@@ -6,7 +6,7 @@
 Triton compiles them as for a launch; what came out is told by its PTX and by `cuobjdump`, which
 Triton brings. This runs in a process of its own, for tests have kernels interpreted.
 
-All of them take hours. FOLDER has a file for each version of Triton: a line for each form of which
+All of them take long. FOLDER has a file for each version of Triton: a line for each form of which
 nothing was wrong. What stands there is left out, and more is added, on this machine or another.
 Whoever makes a rule stricter deletes the files.
 """
