@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import triton
 import triton.language as tl
@@ -50,52 +50,61 @@ RECORDED_DIGITS = 12  # of a form's digest: that two of some ten thousand are eq
 # What tensor cores are called in PTX, by generation.
 TENSOR_CORES = ("wgmma.mma_async", "tcgen05.mma", "mma.sync")
 
-# Bytes of stack that a kernel may have, by patterns that names of variants begin with, and why. A
-# few bytes are the choice of the compiler, which stops at a number of registers with which
-# one more block fits a multiprocessor.
-ALLOWED_STACK: dict[str, tuple[int, str]] = {
-    "cos_sin": (32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"),
-    r"add_rms_norm fp32 odd width 16384": (32, "512 threads have 128 registers each, on SM89"),
-    r"(add_)?rms_norm .* odd width 16384": (8, "512 threads have 128 registers each"),
-    r"(prefill|decode)_attention_kernel \w+ \w+ (16|32) ": (32, "stops at 128 or 168 registers"),
-    r"prefill_attention_kernel float32 (int8|float8_e4m3fn) (64|80|96|128) ": (
-        24,
-        "stops at 128 or 168 registers, on SM80 and SM89; read once, after the loop over keys",
+
+class Stack(NamedTuple):
+    """The bytes of stack that a kernel may have, why, and on which chips: all where none stand."""
+
+    num_bytes: int
+    why: str
+    chips: tuple[int, ...] = ()
+
+
+# By patterns that names of variants begin with. A few bytes are the choice of the compiler, which
+# stops at a number of registers with which one more block fits a multiprocessor.
+ALLOWED_STACK: dict[str, Stack] = {
+    "cos_sin": Stack(
+        32, "libdevice, with Triton 3.6, reduces angles over 105615 by digits of pi there"
     ),
-    r"prefill_attention_kernel float16 (int8|float8_e4m3fn) 256 64$": (
-        8,
-        "stops at 128 registers, on SM100; read once, after the loop over keys",
+    r"add_rms_norm fp32 odd width 16384": Stack(32, "512 threads have 128 registers each", (89,)),
+    r"(add_)?rms_norm .* odd width 16384": Stack(8, "512 threads have 128 registers each"),
+    r"(prefill|decode)_attention_kernel \w+ \w+ (16|32) ": Stack(
+        32, "stops at 128 or 168 registers"
     ),
-    r"decode_attention_kernel float32 \w+ (64|80|96|128) ": (
-        24,
-        "stops at 96, 128 or 168 registers, on SM80 and SM89; not read in the loop over keys",
+    r"prefill_attention_kernel float32 (int8|float8_e4m3fn) (64|80|96|128) ": Stack(
+        24, "stops at 128 or 168 registers; read once, after the loop over keys", (80, 89)
     ),
-    r"prefill_attention_kernel float32 float32 (80|96) 16$": (
-        8,
-        "stops at 80 registers, on SM90 and SM100; read once, after the loop over keys",
+    r"prefill_attention_kernel float16 (int8|float8_e4m3fn) 256 64$": Stack(
+        8, "stops at 128 registers; read once, after the loop over keys", (100,)
     ),
-    r"decode_attention_kernel float16 (int8|float8_e4m3fn) 256 32$": (
+    r"decode_attention_kernel float32 \w+ (64|80|96|128) ": Stack(
+        24, "stops at 96, 128 or 168 registers; not read in the loop over keys", (80, 89)
+    ),
+    r"prefill_attention_kernel float32 float32 (80|96) 16$": Stack(
+        8, "stops at 80 registers; read once, after the loop over keys", (90, 100)
+    ),
+    r"decode_attention_kernel float16 (int8|float8_e4m3fn) 256 32$": Stack(
         32,
-        "255 registers, for more than 16 heads a group, on SM90 and SM100; not read in the loop "
-        "over keys",
+        "255 registers, for more than 16 heads a group; not read in the loop over keys",
+        (90, 100),
     ),
-    r"combine_splits_kernel \w+ \w+ 256 1$": (
-        8,
-        "stops at 56 registers, on SM100; read once, after the loop over splits",
+    r"combine_splits_kernel \w+ \w+ 256 1$": Stack(
+        8, "stops at 56 registers; read once, after the loop over splits", (100,)
     ),
-    r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": (8, "stops at 128 or at 255 registers"),
-    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_64$": (
-        16,
-        "stops at 72 registers, on SM80; at most one word for each chunk is read in the loop",
+    r"decode_attention_kernel \w+ (int8|float8_e4m3fn) ": Stack(
+        8, "stops at 128 or at 255 registers"
     ),
-    r"split_linear_int4_bf16_bf16_16$": (
-        8,
-        "stops at 80 registers, on SM80; read once, after the loop",
+    r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_64$": Stack(
+        16, "stops at 72 registers; at most one word for each chunk is read in the loop", (80,)
     ),
-    r"split_linear_int4_bf16_bf16_gated_.*16": (16, "stops at 128 registers, on SM86 and SM89"),
-    r"experts (gate_up|down) \w+ \w+ (64|128) rows \w+ sorted": (
-        8,
-        "stops at 128 or 255 registers, on SM80 and SM100",
+    r"split_linear_int4_bf16_bf16_16$": Stack(
+        8, "stops at 80 registers; read once, after the loop", (80,)
+    ),
+    r"split_linear_int4_bf16_bf16_gated_.*16": Stack(16, "stops at 128 registers", (86, 89)),
+    r"experts gate_up fp32 int4 16 rows odd unsorted": Stack(
+        8, "stops at 80 registers; read once, after the loop", (80,)
+    ),
+    r"experts (gate_up|down) \w+ \w+ (64|128) rows \w+ sorted": Stack(
+        8, "stops at 128 or 255 registers", (80, 100)
     ),
 }
 # Variants that may load less than half of their bytes 128 bits at a time, and why.
@@ -325,7 +334,7 @@ def repeats(ttgir: str) -> int:
 
 def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
     """Yield what is wrong with a variant's machine code, in words."""
-    limit, _ = _allowed(ALLOWED_STACK, variant.name, (0, ""))
+    limit = _allowed_stack(variant)
     taken = max(compiled.stack_bytes, compiled.local_bytes)
     if taken > limit:
         yield f"{taken} bytes of stack, where {limit} are allowed: registers were spilled"
@@ -341,6 +350,16 @@ def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
     is_narrow = compiled.wide_share < 0.5 and not _allowed(ALLOWED_NARROW, variant.name, "")
     if variant.is_bound_by_memory and is_narrow:
         yield f"{compiled.wide_share:.0%} of its bytes are loaded 128 bits at a time"
+
+
+def _allowed_stack(variant: Variant) -> int:
+    capability = variant.chip.capability
+    here = {
+        pattern: one
+        for pattern, one in ALLOWED_STACK.items()
+        if not one.chips or capability in one.chips
+    }
+    return _allowed(here, variant.name, Stack(0, "")).num_bytes
 
 
 def _allowed(table: Mapping[str, T], name: str, default: T) -> T:

@@ -20,9 +20,8 @@ from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.shipped import shipped_variants
 from inferno.ops.cuda.variants import Variant
 
-# Powers of two that follow from a model's number of experts, and from a step's choices of them.
+# Powers of two that follow from a model's numbers of experts and of choices.
 _SIZES: dict[str, tuple[str, ...]] = {"route_kernel": ("BLOCK_X", "BLOCK_A")}
-_SIZES |= dict.fromkeys(("gate_up_kernel", "down_kernel"), ("BLOCK",))
 _DEFAULTS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
 
 

@@ -126,6 +126,28 @@ def test_products_of_many_rows(forms: Forms) -> None:
     )
 
 
+def test_products_of_few_rows(forms: Forms) -> None:
+    weight = CUDA.allocate(torch.Size((128, 256)), torch.float16, (RowRange(128, INT8),))
+    assert isinstance(weight, CodedWeight)
+    for num_tokens in (1, 2, 8):
+        CUDA.linear(torch.zeros((num_tokens, 256), dtype=torch.float16), weight)
+    assert len(forms.of_kernel["split_linear_kernel"]) == 1
+    for num_tokens in (9, 15, 16):
+        CUDA.linear(torch.zeros((num_tokens, 256), dtype=torch.float16), weight)
+    assert len(forms.of_kernel["split_linear_kernel"]) == 2, "tiles of 8 rows, and of 16"
+
+
+def test_mixtures_of_few_choices(forms: Forms) -> None:
+    gate_up_XFE, down_XEF = torch.zeros(8, 64, 128).half(), torch.zeros(8, 128, 32).half()
+    for num_tokens in (1, 2, 16):
+        x_TE = torch.zeros((num_tokens, 128), dtype=torch.float16)
+        chosen = CUDA.route(torch.zeros((num_tokens, 8)).half(), 3, renormalize=True)
+        CUDA.experts(x_TE, *chosen, gate_up_XFE, down_XEF, activation=PlainSwiGLU())
+    assert {name: len(found) for name, found in forms.of_kernel.items()} == dict.fromkeys(
+        ("route_kernel", "gate_up_kernel", "down_kernel", "combine_kernel"), 1
+    )
+
+
 def test_mixtures(forms: Forms) -> None:
     gate_up_XFE, down_XEF = torch.zeros(8, 64, 128).half(), torch.zeros(8, 128, 32).half()
     for num_tokens in (48, 45, 53, 64):

@@ -79,6 +79,12 @@ def test_tall_tiles_are_told_from_flat_ones(faulty: dict[tuple[int, str], Compil
     assert "mma.sync" in faulty[90, "few rows"].problems[0]
 
 
+def test_a_weight_may_have_one_output() -> None:
+    arguments = ["--module", "tests.ops.cuda.single_outputs", "--chips", "90"]
+    errors = [one.error for one in compile_in_processes(arguments)]
+    assert errors == [""] * 4
+
+
 def test_the_share_of_wide_loads() -> None:
     assert wide_share("") == 1
     assert wide_share("ld.param.b64 %rd1, [p];") == 1

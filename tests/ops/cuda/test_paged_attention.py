@@ -178,6 +178,7 @@ SHAPES = {
     "18 heads share": half(num_heads=18, num_kv_heads=1),
     "heads of 80": half(head_size=80),
     "heads of 96": Shape(head_size=96, num_kv_heads=4),
+    "heads of 96 in float16": half(head_size=96),
     "heads of 128": half(head_size=128, num_kv_heads=1),
     "heads of 256": half(head_size=256, num_kv_heads=1),
     "blocks of 8": Shape(block_size=8),
@@ -192,6 +193,8 @@ SHAPES = {
     "float16 for float32": Shape(cached=torch.float16),
     "int8, words of four": Shape(dtype=torch.float16, head_size=80, cached=torch.int8),
     "float8, words of four": Shape(head_size=64, dtype=torch.float16, cached=torch.float8_e4m3fn),
+    "int8, heads of 128": Shape(dtype=torch.float16, head_size=128, cached=torch.int8),
+    "float8, heads of 96": Shape(dtype=torch.float16, head_size=96, cached=torch.float8_e4m3fn),
     "float8, words of two": Shape(head_size=64, cached=torch.float8_e4m3fn),
 }
 # A long chunk, rows of a few tokens, a whole short prompt, and one token after a long context.
@@ -273,6 +276,14 @@ def test_long_contexts_are_merged_from_splits(window: int | None, device: torch.
     requests = Requests(half(num_heads=1, num_kv_heads=1, window=window), [9500], device)
     chunk = range(9498, 9500)
     sinks_H = torch.tensor([2.0], device=device)
+    assert_right(requests, [chunk], requests.attend([chunk], sinks_H), sinks_H)
+
+
+@pytest.mark.parametrize("chunk", [range(100, 180), range(179, 180)], ids=["prefill", "decode"])
+def test_a_sink_of_minus_infinity_takes_nothing(chunk: range, device: torch.device) -> None:
+    """Not even beside keys that are all masked: those of a tile that the window is leaving."""
+    requests = Requests(half(head_size=64, window=20), [chunk.stop], device)
+    sinks_H = torch.tensor([-math.inf, 0.5, -math.inf, -1e30], device=device)
     assert_right(requests, [chunk], requests.attend([chunk], sinks_H), sinks_H)
 
 

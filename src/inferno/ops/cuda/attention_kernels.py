@@ -385,7 +385,7 @@ def prefill_attention_kernel(
     # A sink is a score that came before all keys, and brought no value.
     is_sink = (row < num_rows) & (head < num_sinks)
     sink = tl.load(sinks + head, mask=is_sink, other=0.0).to(tl.float32) * LOG2_E
-    best = tl.where(is_sink, sink, LOWEST)
+    best = tl.where(is_sink & (sink != float("-inf")), sink, LOWEST)
     total = tl.where(is_sink, 1.0, 0.0)
     sums = no_sums(BLOCK_M, BLOCK_D, PARTS)
     first_key = tl.maximum(first_position + 1 - window, 0)
@@ -562,7 +562,7 @@ def combine_splits_kernel(
     first_split, end_split = splits_seen(query_len, context_len, window)
     is_sink = head < num_sinks
     sink = tl.load(sinks + head, mask=is_sink, other=0.0).to(tl.float32) * LOG2_E
-    best = tl.where(is_sink, sink, LOWEST)
+    best = tl.where(is_sink & (sink != float("-inf")), sink, LOWEST)
     total = tl.where(is_sink, 1.0, 0.0)
     dim = tl.arange(0, BLOCK_D)
     sums = tl.zeros((BLOCK_D,), tl.float32)

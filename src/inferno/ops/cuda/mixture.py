@@ -28,7 +28,7 @@ from inferno.ops.cuda.captured_graph import refuse_capture
 from inferno.ops.cuda.chips import Chip, chip_of
 from inferno.ops.cuda.dequantize import CHUNK, bfloat16_elements, elements, scale
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, chunk_inputs
-from inferno.ops.cuda.routing import MOST_UNSORTED, order_of, rows_of_slot
+from inferno.ops.cuda.routing import MOST_UNSORTED, SORTED_BLOCK, order_of, rows_of_slot
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 from inferno.ops.packed import PackedExperts
 from inferno.quantization import FORMATS, MXFP4
@@ -564,7 +564,7 @@ def _of_kind(
     of_down = {"hidden": floats, "products": floats, "num_outputs": "i32:16"}
     constants = _constants(tile, format, num_inputs) | {"HAS_BIAS": is_clamped}
     constants |= {} if is_clamped else {"bias": None}
-    constants |= {"IS_SORTED": is_sorted, "BLOCK": 128 if is_sorted else MOST_UNSORTED}
+    constants |= {"IS_SORTED": is_sorted, "BLOCK": SORTED_BLOCK if is_sorted else MOST_UNSORTED}
     words = [f"{rows} rows", "even" if is_even else "odd", "sorted" if is_sorted else "unsorted"]
     words += ["clamped"] if is_clamped else []
     bits = FORMATS[format].bits if format else 8 * dtype.itemsize

@@ -268,7 +268,7 @@ def _tile_constants(format: WeightFormat | None, tile: _Tile) -> dict[str, objec
     }
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def split_linear_kernel(
     x,
     weight,
@@ -321,7 +321,7 @@ def split_linear_kernel(
             x_tile = tl.load(x_rows + x_inputs, mask=x_mask, other=0.0)
             total = tl.dot(tile, x_tile, total)
             if IS_GATED:
-                up_at = at + num_outputs.to(tl.int64) * weight_stride_o
+                up_at = at + tl.cast(num_outputs, tl.int64) * weight_stride_o
                 total_up = tl.dot(tl.load(up_at, mask=is_input, other=0.0), x_tile, total_up)
         else:
             # Beyond the last chunk it is read again: the zeros that meet it there add nothing.
@@ -332,8 +332,8 @@ def split_linear_kernel(
             scales_at = scales + weight_rows * scales_stride_o
             scales_at += read * (SLOTS // 2) // GROUPS_PER_WORD
             if IS_GATED:
-                up_words = tl.load(at + num_outputs.to(tl.int64) * weight_stride_o)
-                up_scales_at = scales_at + num_outputs.to(tl.int64) * scales_stride_o
+                up_words = tl.load(at + tl.cast(num_outputs, tl.int64) * weight_stride_o)
+                up_scales_at = scales_at + tl.cast(num_outputs, tl.int64) * scales_stride_o
             for group in tl.static_range(SLOTS // 2):
                 x_inputs = (chunk * SLOTS + 2 * group) * CHUNK + tl.arange(0, CHUNK)[None, :, None]
                 x_mask = (x_inputs < num_inputs) & is_row[None, None, :]
@@ -425,8 +425,8 @@ def tiled_linear_kernel(
     x_at = x + rows.to(tl.int64)[None, :] * x_stride_t + in_chunk[:, None]
     at = weight + weight_rows.to(tl.int64)[:, None] * weight_stride_o + in_chunk[None, :]
     scales_at = scales + weight_rows.to(tl.int64) * scales_stride_o
-    up_at = at + num_outputs.to(tl.int64) * weight_stride_o
-    up_scales_at = scales_at + num_outputs.to(tl.int64) * scales_stride_o
+    up_at = at + tl.cast(num_outputs, tl.int64) * weight_stride_o
+    up_scales_at = scales_at + tl.cast(num_outputs, tl.int64) * scales_stride_o
     total = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
     total_up = total
     for chunk in tl.range(0, num_chunks):
@@ -441,7 +441,7 @@ def tiled_linear_kernel(
             tile = tl.load(values_at, mask=is_input[None, :], other=0.0)
             total = tl.dot(tile, x_tile, total)
             if IS_GATED:
-                ups_at = values_at + num_outputs.to(tl.int64) * weight_stride_o
+                ups_at = values_at + tl.cast(num_outputs, tl.int64) * weight_stride_o
                 up_tile = tl.load(ups_at, mask=is_input[None, :], other=0.0)
                 total_up = tl.dot(up_tile, x_tile, total_up)
         else:

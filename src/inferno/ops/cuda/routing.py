@@ -26,6 +26,8 @@ from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
 _MOST_EXPERTS = 1024  # which a program looks through at once
 MOST_UNSORTED = 64  # choices; beyond, programs that find nothing cost more than the sort's launch
+# Experts that a program looks through at once, at least: else each number of them is a kernel more.
+SORTED_BLOCK = 128
 _SORT_BLOCK = 2048
 
 
@@ -121,21 +123,16 @@ def order_of(experts_TA: Tensor, num_experts: int, num_rows: int) -> Order:
     experts_TA = experts_TA.contiguous()
     num_choices = experts_TA.numel()
     if num_choices <= MOST_UNSORTED:
-        return _order((experts_TA, experts_TA, experts_TA), False, num_choices, num_choices)
+        constants: dict[str, object] = {"IS_SORTED": False, "BLOCK": MOST_UNSORTED}
+        return Order((experts_TA, experts_TA, experts_TA), num_choices, constants)
     order_P = experts_TA.new_empty(num_choices, dtype=torch.int32)
     bounds_2X = experts_TA.new_empty((2, num_experts), dtype=torch.int32)
     sort_choices_kernel[(num_experts,)](
         *(experts_TA, order_P, bounds_2X, num_choices, num_experts), BLOCK=_SORT_BLOCK
     )
+    block = max(SORTED_BLOCK, triton.next_power_of_2(num_experts))
     num_slots = num_choices // num_rows + num_experts
-    return _order((experts_TA, order_P, bounds_2X), True, num_slots, num_experts)
-
-
-def _order(
-    arguments: tuple[Tensor, Tensor, Tensor], is_sorted: bool, num_slots: int, num_looked_at: int
-) -> Order:
-    block = triton.next_power_of_2(num_looked_at)
-    return Order(arguments, num_slots, {"IS_SORTED": is_sorted, "BLOCK": block})
+    return Order((experts_TA, order_P, bounds_2X), num_slots, {"IS_SORTED": True, "BLOCK": block})
 
 
 @triton.jit(do_not_specialize=["num_choices"])
