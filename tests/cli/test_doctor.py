@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from typer.testing import CliRunner
 
 from inferno import ops
-from inferno.cli import doctor_facts
+from inferno.cli import doctor, doctor_facts
 from inferno.cli.app import app
 from inferno.cli.doctor import describe
 from inferno.cli.doctor_facts import gather_facts, known_features, probe_torch
@@ -383,6 +384,20 @@ def test_a_bandwidth_is_measured_where_it_is_asked_for(monkeypatch: pytest.Monke
     assert {each.bandwidth for each in probe._devices(measures=False)} == {None}
     gpus.problem_of_one = RuntimeError("CUDA error: busy\nmore")
     assert [each.error for each in probe._devices(measures=True)][1:] == ["CUDA error: busy"] * 2
+
+
+def test_a_gpu_without_room_for_the_measurement_is_told_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_gpus(monkeypatch)
+
+    def find_no_room(_: object) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(probe, "copy_bandwidth", find_no_room)
+    _, gpu = probe._devices(measures=True)
+    assert (gpu.model, gpu.error, gpu.bandwidth) == ("Fake H100", None, None)
+    assert "copies not measured (see --measure)" in doctor._device(asdict(gpu))
 
 
 def test_measuring_without_a_gpu_is_no_error() -> None:

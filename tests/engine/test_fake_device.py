@@ -19,7 +19,7 @@ from inferno.engine.engine import Engine
 from inferno.engine.execution.executor import LaunchedStep
 from inferno.engine.execution.static_batcher import PADDED_SIZES, padded_size
 from inferno.engine.step_plan import StepPlan
-from inferno.ops import Batch
+from inferno.ops import Batch, NoRoomForGraph
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine import test_steps_ahead as ahead
 from tests.engine.fake_device import POISON, Device, FakeCapture, WaitedFor
@@ -159,7 +159,7 @@ def test_steps_run_without_graphs_that_memory_does_not_suffice_for(
     def capture_some(self: FakeCapture, function: Any) -> Any:
         captured = capture(self, function)
         if self._device.num_captures > num_captured:
-            raise problem
+            raise NoRoomForGraph from problem
         return captured
 
     monkeypatch.setattr(FakeCapture, "capture", capture_some)

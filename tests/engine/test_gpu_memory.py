@@ -10,21 +10,26 @@ from typing import Any
 import pytest
 import torch
 
+from inferno import ops
 from inferno.config.families import read_model_config
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine import build
 from inferno.engine.build import build_engine, read_hf_config
 from inferno.engine.execution.gpu import gpu_memory
+from inferno.engine.kv import kv_cache
 from inferno.engine.kv.kv_cache import KVLayout
 from inferno.engine.planning import (
     blocks_on_gpu,
     log_actual_on_gpu,
+    log_draft_on_gpu,
     naming_gpu_memory,
     plan_on_gpu,
 )
 from inferno.errors import EngineError, NotEnoughMemory
 from inferno.options import EngineOptions
-from inferno.plan.memory import Plan
+from inferno.plan.memory import DraftPlan, Plan
+from inferno.quantization import INT8, RowRange
+from inferno.weights import allocate as allocation
 from tests.engine.execution.gpus import GIB, FakeGpus, fake_gpus
 
 DEMO = MODEL_FOLDERS["demo"]
@@ -149,6 +154,45 @@ def test_a_start_without_memory_names_the_figures(gpus: FakeGpus, problem: Excep
     assert "end those processes" in words
 
 
+def test_what_could_not_be_allocated_is_named_with_the_figures(
+    gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, layout = planned(options()), KVLayout(specs=CONFIG.kv_specs(torch.float16), block_size=16)
+
+    def allocate_nothing(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(ops, "empty_cache", allocate_nothing)
+    monkeypatch.setattr(ops, "allocate", allocate_nothing)
+    model = torch.nn.Linear(64, 32)
+    ranges = [RowRange(32, INT8)]
+    for allocate, said in (
+        (lambda: kv_cache.allocate(layout, 8, DEVICE), "(the KV cache of 8 blocks takes"),
+        (
+            lambda: allocation.allocate_packed(model, "weight", DEVICE, torch.float16, ranges),
+            "(the weights need",
+        ),
+    ):
+        with (
+            pytest.raises(NotEnoughMemory) as refused,
+            naming_gpu_memory(plan, DEVICE, options()),
+        ):
+            allocate()
+        words = str(refused.value)
+        assert said in words
+        assert "memory ran out on cuda:0's 85.9 GB" in words
+        assert "--gpu-memory-utilization" in words
+
+
+def test_a_refusal_of_a_start_stays_what_it_is(gpus: FakeGpus) -> None:
+    plan = planned(options())
+    with (
+        pytest.raises(NotEnoughMemory, match=r"^no KV cache fits$"),
+        naming_gpu_memory(plan, DEVICE, options()),
+    ):
+        raise NotEnoughMemory("no KV cache fits")
+
+
 def test_other_errors_of_a_start_stay_what_they_are(gpus: FakeGpus) -> None:
     plan = planned(options())
     with pytest.raises(RuntimeError, match="shapes"), naming_gpu_memory(plan, DEVICE, options()):
@@ -163,11 +207,33 @@ def test_the_memory_is_logged_after_a_load_and_growth_is_a_warning(
         gpus.reserved = plan.weights_bytes
         log_actual_on_gpu(plan, DEVICE, options())
         assert [record.levelno for record in caplog.records] == [logging.INFO]
-        assert caplog.messages[-1].startswith("planned 508 MB, took 508 MB of cuda:0's 85.9 GB")
+        assert caplog.messages[-1].startswith(
+            "the model: planned 508 MB, took 508 MB of cuda:0's 85.9 GB"
+        )
         gpus.reserved = plan.weights_bytes + GIB
         log_actual_on_gpu(plan, DEVICE, options())
     assert caplog.records[-1].levelno == logging.WARNING
     assert "memory grew unexpectedly" in caplog.messages[-1]
+
+
+def test_a_drafts_memory_is_logged_too(gpus: FakeGpus, caplog: pytest.LogCaptureFixture) -> None:
+    plan = planned(options())
+    draft = DraftPlan(
+        dtype="float16",
+        kv_dtype="float16",
+        weights={"float16": GIB},
+        cache=plan.cache,
+        num_blocks=GIB // plan.cache.block_bytes,
+        buffers=0,
+        workspace=0,
+    )
+    plan = replace(plan, draft=draft)
+    before = gpu_memory(DEVICE).own
+    with caplog.at_level(logging.INFO, logger="inferno"):
+        for gpus.reserved, level in ((2 * GIB, logging.INFO), (5 * GIB, logging.WARNING)):
+            log_draft_on_gpu(plan, DEVICE, options(), before)
+            assert caplog.records[-1].levelno == level
+    assert caplog.messages[0].startswith("the draft model: planned 2.15 GB, took 2.15 GB of")
 
 
 def test_a_share_of_a_gpu_needs_no_gpu_to_be_checked() -> None:

@@ -148,9 +148,13 @@ def _device(device: Facts) -> str:
         "memory ": device["total_bytes"] and _gigabytes(device["total_bytes"]),
         "free ": device["available_bytes"] and _gigabytes(device["available_bytes"]),
         "capability ": device["capability"],
-        "copies ": device["bandwidth"] and f"{_gigabytes(device['bandwidth'])}/s",
+        "copies ": device["capability"] and _bandwidth(device["bandwidth"]),
     }
     return f"{device['name']:8}" + ", ".join(f"{k}{v}" for k, v in known.items() if v)
+
+
+def _bandwidth(measured: float | None) -> str:
+    return "not measured (see --measure)" if measured is None else f"{_gigabytes(measured)}/s"
 
 
 def _gpu(facts: Facts) -> list[str]:
@@ -205,7 +209,7 @@ def _problem(problem: Problem) -> list[str]:
     return [f"{'FATAL: ' if problem.is_fatal else ''}{problem.what}", f"  -> {problem.cure}"]
 
 
-def _gigabytes(count: int | None) -> str:
+def _gigabytes(count: float | None) -> str:
     return _UNKNOWN if count is None else f"{count / 1e9:.1f} GB"
 
 

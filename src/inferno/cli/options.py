@@ -83,7 +83,7 @@ def options_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
             if given.get(_parameter(flag)):
                 _logger.warning(renamed(flag, row.flag))
                 found[row.name] = not row.default
-    if given.get("cuda"):
+    if given.get("cuda") and "device" in table(kind):
         found["device"] = _with_cuda(found.get("device"))
     return found
 

@@ -30,7 +30,7 @@ from inferno.engine.execution.device import (
 )
 from inferno.engine.execution.first_layers import FirstLayers, check_num_layers
 from inferno.engine.execution.footprint import dtype_name, measure
-from inferno.engine.execution.gpu import OnGpu, peak_of
+from inferno.engine.execution.gpu import OnGpu, gpu_memory, peak_of
 from inferno.engine.execution.loading import Progress, load_model
 from inferno.engine.execution.local import Ahead, LocalExecutor
 from inferno.engine.execution.runner import Runner
@@ -44,6 +44,7 @@ from inferno.engine.planning import (
     blocks_on_gpu,
     log_actual,
     log_actual_on_gpu,
+    log_draft_on_gpu,
     naming_gpu_memory,
     plan_engine,
     plan_on_gpu,
@@ -229,6 +230,7 @@ def _load(
     if options.speculative not in ("off", "early") and is_ngram_wanted:
         proposers.append(NgramProposer())
     if draft is not None:
+        own_before = gpu_memory(device).own if device.type == "cuda" else 0
         proposers.append(
             load_draft(
                 draft,
@@ -242,6 +244,8 @@ def _load(
                 progress=progress,  # a second round of it: without, loading would seem to hang
             )
         )
+        if plan is not None and device.type == "cuda":
+            log_draft_on_gpu(plan, device, options, own_before)
     engine = _connect(resolved, model, layout, num_blocks, kernels, proposers)
     if options.capture_graphs == "start":
         most_tokens = num_blocks // len(layout.group_windows) * options.block_size

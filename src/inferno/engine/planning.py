@@ -144,17 +144,32 @@ def blocks_on_gpu(
 
 def log_actual_on_gpu(plan: Plan, device: torch.device, options: EngineOptions) -> None:
     """Log how much of a GPU the loaded model takes, and warn where that is unexpected."""
-    memory = gpu_memory(device)
     planned = plan.base + plan.weights_bytes
+    _log_taken("the model", planned, gpu_memory(device).own, device, options)
+
+
+def log_draft_on_gpu(
+    plan: Plan, device: torch.device, options: EngineOptions, own_before: int
+) -> None:
+    """Log how much of a GPU the draft model and its cache took beside what the engine had."""
+    if plan.draft is not None:
+        planned = plan.draft.weights_bytes + plan.draft.cache_bytes
+        taken = gpu_memory(device).own - own_before
+        _log_taken("the draft model", planned, taken, device, options)
+
+
+def _log_taken(
+    what: str, planned: int, taken: int, device: torch.device, options: EngineOptions
+) -> None:
     _logger.info(
-        "planned %s, took %s of %s",
-        *(readable_size(planned), readable_size(memory.own)),
-        describe_gpu(device, memory, options),
+        "%s: planned %s, took %s of %s",
+        *(what, readable_size(planned), readable_size(taken)),
+        describe_gpu(device, gpu_memory(device), options),
     )
-    if memory.own > planned * _SLACK_SHARE + _SLACK_BYTES:
+    if taken > planned * _SLACK_SHARE + _SLACK_BYTES:
         _logger.warning(
-            "the model takes %s of %s where %s were planned: memory grew unexpectedly",
-            *(readable_size(memory.own), device, readable_size(planned)),
+            "%s takes %s of %s where %s were planned: memory grew unexpectedly",
+            *(what, readable_size(taken), device, readable_size(planned)),
         )
 
 
@@ -163,15 +178,16 @@ def naming_gpu_memory(plan: Plan, device: torch.device, options: EngineOptions) 
     """Tell who holds a GPU's memory, and what to do, when the memory runs out at the start."""
     try:
         yield
-    except (RuntimeError, MemoryError, EngineError) as problem:
-        # A step's error has been put into words by then.
+    except (RuntimeError, MemoryError, EngineError, NotEnoughMemory) as problem:
+        # A step's error has been put into words by then, and so has that of a loader or a cache.
         if not is_out_of_memory(problem) and "out of memory" not in str(problem):
             raise
+        what = f" ({problem})" if isinstance(problem, NotEnoughMemory) else ""
         memory = gpu_memory(device)
         raise NotEnoughMemory(
             f"memory ran out on {describe_gpu(device, memory, options)}; the weights were to take "
             f"{readable_size(plan.weights_bytes)}, steps {readable_size(plan.workspace)}, and the "
-            f"engine has {readable_size(memory.own)}; {_CURE}"
+            f"engine has {readable_size(memory.own)}{what}; {_CURE}"
         ) from problem
 
 

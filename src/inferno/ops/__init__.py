@@ -19,7 +19,13 @@ from torch import Tensor
 from inferno.config.mixture import Activation, ClampedSwiGLU, PlainSwiGLU
 from inferno.ops.backend import FORWARD_OPS, Backend
 from inferno.ops.batch import AttentionKind, Batch, GroupTables, LayerKV
-from inferno.ops.captured_graph import CapturedGraph, GraphCapture, KernelContext, NotCapturable
+from inferno.ops.captured_graph import (
+    CapturedGraph,
+    GraphCapture,
+    KernelContext,
+    NoRoomForGraph,
+    NotCapturable,
+)
 from inferno.ops.dispatch import BACKENDS, backend_of
 from inferno.ops.drawing import Penalties, Purpose, SamplingSpec, SamplingSpecs
 from inferno.ops.observing import Observer, observing
@@ -63,6 +69,7 @@ __all__ = [
     "GroupTables",
     "KernelContext",
     "LayerKV",
+    "NoRoomForGraph",
     "NotCapturable",
     "Observer",
     "PackedExperts",

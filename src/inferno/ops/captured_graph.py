@@ -31,6 +31,10 @@ class NotCapturable(Exception):
     """An exception: the function to be captured computes something by other means than kernels."""
 
 
+class NoRoomForGraph(Exception):
+    """An exception: memory ran out for a graph itself, where the function had run without one."""
+
+
 class CapturedGraph(Protocol):
     """A captured function, which reads and writes the same memory each time it runs."""
 
@@ -45,4 +49,7 @@ class GraphCapture(Protocol):
     """A recorder of functions that run one after the other and share their working memory."""
 
     def capture(self, function: Callable[[], Tensor]) -> tuple[CapturedGraph, Tensor]:
-        """Run a function, and return it as a graph with its first result. Raises NotCapturable."""
+        """Run a function, and return it as a graph with its first result.
+
+        Raises NotCapturable, NoRoomForGraph, and what the function itself raises.
+        """

@@ -91,9 +91,24 @@ def test_hidden_gpus_are_told_by_the_variable_that_hides_them(
     assert len(words) < 400
 
 
-def test_without_the_variable_cuda_is_quoted(gpus: FakeGpus) -> None:
-    gpus.problem = RuntimeError("Cannot re-initialize CUDA in forked subprocess.\nTo use it")
-    assert "(Cannot re-initialize CUDA in forked subprocess)" in refusal()
+@pytest.mark.parametrize("shown", [None, "0"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Cannot re-initialize CUDA in forked subprocess",
+        "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        "CUDA unknown error - this may be due to an incorrectly set up environment",
+    ],
+)
+def test_a_fault_of_cuda_is_quoted_whatever_the_variable_says(
+    gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch, shown: str | None, words: str
+) -> None:
+    if shown is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    gpus.problem = RuntimeError(f"{words}\nTo use it")
+    found = refusal()
+    assert f"CUDA does not start ({words})" in found
+    assert "names no GPU" not in found
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,20 @@ def test_an_op_whose_numbers_are_wrong_is_named(monkeypatch: pytest.MonkeyPatch,
     assert found[op] == "its numbers are wrong"
 
 
+def test_a_window_and_sinks_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def attention(*given: Any, **named: Any) -> Tensor:
+        seen.append((given[1].groups[0].window, named["sinks_H"] is not None))
+        return ops.reference.attention(*given, **named)
+
+    lacks(monkeypatch, attention=attention)
+    for windows in ((None,) * DENSE.num_layers, (None, *(4096,) * (DENSE.num_layers - 1))):
+        config = replace(DENSE, windows=windows)
+        assert failing_ops(CPU, torch.float32, torch.float32, config) == {}
+    assert seen == [(None, True), (2, True)]
+
+
 def test_what_a_model_does_not_need_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     lacks(monkeypatch, route=absent, experts=absent)
     assert failing_ops(CPU, torch.float32, torch.float32, DENSE) == {}

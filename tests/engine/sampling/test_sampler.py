@@ -370,6 +370,24 @@ def test_a_prompts_tokens_are_ranked_among_all() -> None:
         assert found.rank == 1 + order.index(targets[i])
 
 
+class OfMetal(torch.Tensor):
+    """A tensor of a device that computes nothing here; it can only be copied from there."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not torch.Tensor.to:
+            raise TypeError("MPS framework doesn't support float64")
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.Tensor.to(args[0], *args[1:], copy=True).as_subclass(torch.Tensor)
+
+
+def test_a_prompts_tokens_are_explained_where_tokens_are_chosen() -> None:
+    logits = random_logits(3, 40)
+    expected = prompt_logprobs(logits, [1, 2, 3], num_top=2)
+    sampler = Sampler(40, torch.device("cpu"))
+    assert sampler.prompt_logprobs(logits.as_subclass(OfMetal), [1, 2, 3], num_top=2) == expected
+
+
 def test_top_logprobs_list_equal_logits_by_id() -> None:
     logits = random_logits(30, 400).round()
     for i, found in enumerate(token_logprobs(logits, [0] * 30, num_top=5)):

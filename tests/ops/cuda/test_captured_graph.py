@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from inferno import ops
-from inferno.ops import NotCapturable
+from inferno.ops import NoRoomForGraph, NotCapturable
 from inferno.ops.cuda.captured_graph import CudaCapture, graph_capture, refuse_capture
 
 
@@ -135,7 +135,8 @@ def test_what_needs_the_hosts_numbers_is_not_captured(cuda: Cuda, capture: CudaC
     [
         (RuntimeError("operation not permitted when stream is capturing"), NotCapturable),
         (RuntimeError("an illegal memory access was encountered"), RuntimeError),
-        (torch.cuda.OutOfMemoryError("while capturing, memory ran out"), torch.OutOfMemoryError),
+        (torch.cuda.OutOfMemoryError("CUDA out of memory, while capturing"), NoRoomForGraph),
+        (torch.AcceleratorError("CUDA error: out of memory"), NoRoomForGraph),
     ],
 )
 def test_a_wait_in_a_capture_is_told_from_other_errors(
@@ -148,6 +149,14 @@ def test_a_wait_in_a_capture_is_told_from_other_errors(
 
     raises: Callable[..., pytest.RaisesExc[Exception]] = pytest.raises
     with raises(expected):
+        capture.capture(function)
+
+
+def test_a_pass_without_memory_is_no_fault_of_its_graph(cuda: Cuda, capture: CudaCapture) -> None:
+    def function() -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
         capture.capture(function)
 
 

@@ -25,6 +25,9 @@ from inferno.plan.devices import CONTEXT_BYTES
 # Tensor cores that multiply bfloat16, and copies to shared memory that go on beside arithmetic.
 LEAST_CAPABILITY = (8, 0)
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+# What PyTorch, and why_no_cuda, say where CUDA works and has no GPU. Other words are of faults.
+_NO_GPU = "no GPU is found"
+_NONE_FOUND = ("No CUDA GPUs are available", "no CUDA-capable device is detected", _NO_GPU)
 _CACHE = "TRITON_CACHE_DIR"
 _MOST_WORDS = 300
 _COPY_BYTES, _COPIES = 1 << 30, 10  # far more than any cache of a GPU; the first ones are slow
@@ -75,7 +78,7 @@ def why_no_cuda() -> str | None:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         if torch.cuda.device_count():
             return None
-        words = "no GPU is found"
+        words = _NO_GPU
     except (RuntimeError, AssertionError) as problem:
         words = _first_words(problem)
     if "too old" in words:
@@ -85,7 +88,8 @@ def why_no_cuda() -> str | None:
         )
     if "no NVIDIA driver" in words:
         return "there is no NVIDIA driver: install it, or give the container its GPUs (--gpus all)"
-    return _why_hidden() or f"CUDA does not start ({words}): see what nvidia-smi says"
+    hidden = _why_hidden() if any(some in words for some in _NONE_FOUND) else None
+    return hidden or f"CUDA does not start ({words}): see what nvidia-smi says"
 
 
 def why_no_kernels() -> str | None:

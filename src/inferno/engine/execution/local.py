@@ -27,7 +27,7 @@ from inferno.engine.sampling.device_draws import (
     num_demanding,
 )
 from inferno.engine.sampling.logits_processors import LogitsRow
-from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler, prompt_logprobs
+from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
@@ -391,7 +391,8 @@ class LocalExecutor:
             high = min(low + LOGITS_ROWS, stop)
             rows = range(start + low - chunk.start, start + high - chunk.start)
             targets = sequence.token_ids[low + 1 : high + 1]
-            found += prompt_logprobs(self._logits(hidden, rows), targets, num_top)
+            logits_NV = self._logits(hidden, rows)
+            found += self._sampler.prompt_logprobs(logits_NV, targets, num_top)
         return tuple(found)
 
     def _capture(self, chunk: ScheduledChunk, start: int, hidden: _Hidden) -> None:

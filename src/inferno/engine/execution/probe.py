@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import torch
@@ -85,14 +86,15 @@ def _devices(*, measures: bool) -> Iterator[Device]:
 
 def _cuda_device(index: int, *, measures: bool) -> Device:
     name = f"cuda:{index}"
-    bandwidth = None
     try:
         found = torch.cuda.get_device_properties(index)
         free = available_bytes(torch.device(name))
-        if measures:
-            bandwidth = copy_bandwidth(torch.device(name))
     except (RuntimeError, AssertionError) as problem:  # taken by another process, or broken
         return Device(name, error=str(problem).strip().partition("\n")[0])
+    bandwidth = None
+    if measures:
+        with suppress(RuntimeError):  # a GPU that others fill has no room for the copy
+            bandwidth = copy_bandwidth(torch.device(name))
     capability = f"{found.major}.{found.minor}"
     return Device(name, found.name, found.total_memory, free, capability, bandwidth=bandwidth)
 

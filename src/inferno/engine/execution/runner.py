@@ -13,8 +13,14 @@ from inferno.engine.execution.footprint import Footprint, measure
 from inferno.engine.execution.gpu import free_after
 from inferno.layers.decoder import Hidden
 from inferno.models import Model
-from inferno.ops import Batch, CapturedGraph, GraphCapture, LayerKV, NotCapturable
-from inferno.out_of_memory import is_out_of_memory
+from inferno.ops import (
+    Batch,
+    CapturedGraph,
+    GraphCapture,
+    LayerKV,
+    NoRoomForGraph,
+    NotCapturable,
+)
 
 _logger = logging.getLogger("inferno")
 
@@ -116,10 +122,8 @@ class Runner:
             _logger.info("steps are not recorded: %s", problem)
             self._graph_capture = None
             return None
-        except (torch.OutOfMemoryError, torch.AcceleratorError) as problem:
+        except NoRoomForGraph as problem:
             # A graph takes memory of its own, the driver's too, and no step has to have one.
-            if not is_out_of_memory(problem):
-                raise
             _logger.warning(
                 "memory ran out for the graph of a step after %d others, so steps of other sizes "
                 "run without: lower --gpu-memory-utilization, or leave graphs out with --no-graphs",

@@ -97,6 +97,7 @@ class _Inputs:
     ) -> _Inputs:
         places = torch.arange(_TOKENS)
         block_size = _TOKENS + 1
+        window = _TOKENS - 1 if any(config.windows) else None
         batch = Batch(
             token_ids_T=(places + 1).to(device),
             positions_T=places.to(device),
@@ -106,7 +107,7 @@ class _Inputs:
             context_lens_R=torch.tensor([_TOKENS]).to(device),
             groups=(
                 GroupTables(
-                    window=None,
+                    window=window,
                     block_tables_RB=torch.tensor([[1]]).to(device),
                     slots_T=(places + block_size).to(device),
                 ),
@@ -145,7 +146,8 @@ def _calls(backend: Backend, of: _Inputs) -> Mapping[str, Callable[[], tuple[Ten
         )
         if returns_query:
             return (q_THD,)
-        return (backend.attention(q_THD, of.batch, kv, scale=of.head_dim**-0.5),)
+        sinks_H, scale = of.values(of.num_heads, seed=14), of.head_dim**-0.5
+        return (backend.attention(q_THD, of.batch, kv, scale=scale, sinks_H=sinks_H),)
 
     def mix() -> tuple[Tensor, ...]:
         experts_TA = (positions_T.unsqueeze(1) + torch.arange(2).to(of.device)) % _EXPERTS

@@ -67,6 +67,12 @@ class Sampler:
         """Drop what is kept of these sequences; afterwards others may use their ids."""
         self._processors.forget(sequence_ids)
 
+    def prompt_logprobs(
+        self, logits_RV: Tensor, token_ids: Sequence[int], num_top: int
+    ) -> list[TokenLogprobs]:
+        """Return what the function of that name does, computed where tokens are chosen."""
+        return prompt_logprobs(logits_RV.to(self._device), token_ids, num_top)
+
     def sample(
         self,
         logits_RV: Tensor,

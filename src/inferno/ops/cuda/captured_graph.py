@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inferno.ops.captured_graph import KernelContext, NotCapturable
+from inferno.ops.captured_graph import KernelContext, NoRoomForGraph, NotCapturable
+from inferno.out_of_memory import is_out_of_memory
 
 # PyTorch allows one capture at a time in a process, which may have engines in several threads.
 _capturing = threading.Lock()
@@ -47,10 +48,10 @@ class CudaCapture:
         first = function()
         if self._stream is None:  # PyTorch's own is of the GPU on which it captured first of all
             self._stream = torch.cuda.Stream()
-        key = first.shape, first.dtype
-        result = self._results.setdefault(key, torch.empty_like(first))
         graph = torch.cuda.CUDAGraph()
         try:
+            key = first.shape, first.dtype
+            result = self._results.setdefault(key, torch.empty_like(first))
             with (
                 _capturing,
                 # PyTorch leaves its stream in force where a capture can't be ended.
@@ -64,9 +65,9 @@ class CudaCapture:
                 ),
             ):
                 result.copy_(function())
-        except torch.cuda.OutOfMemoryError:
-            raise
         except RuntimeError as problem:
+            if is_out_of_memory(problem):
+                raise NoRoomForGraph from problem
             if "captur" not in str(problem):  # the driver's words for a call that may not be there
                 raise
             raise NotCapturable(f"the forward pass waits for the device: {problem}") from problem
