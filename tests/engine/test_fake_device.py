@@ -253,6 +253,29 @@ def test_a_step_has_one_copy_to_the_device_and_one_wait_for_it(
     assert found == expected
 
 
+@pytest.mark.parametrize("kinds", ["plain", "demanding"])
+def test_no_step_of_a_whole_run_waits_twice(
+    folder: Path, kinds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where requests come, go, or are preempted either."""
+    monkeypatch.setattr(ahead, "requests", requests_of(KINDS[kinds]))
+    expected = on_the_cpu(folder, 0)
+    engine, device = on_a_device(folder, monkeypatch)
+    step = engine.step
+
+    def watched_step() -> Any:
+        num_waits = device.num_waits
+        with device.watching():
+            events = step()
+        assert device.num_waits <= num_waits + 1
+        return events
+
+    monkeypatch.setattr(engine, "step", watched_step)
+    ahead.same(ahead.run(engine, 0), expected)
+    assert engine._scheduler.num_preemptions
+    assert device.num_waits > 20
+
+
 def test_a_sequence_that_ends_leaves_the_others_without_a_wait(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,9 @@ returned. Ops that turn logits into tokens are in `tokens`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -121,6 +123,7 @@ __all__ = [
     "rotate_and_store",
     "route",
     "sampling_specs",
+    "sent",
     "top_tokens",
     "uniform",
     "why_no_bfloat16_activations",
@@ -208,6 +211,14 @@ def graph_capture(device: torch.device, context: KernelContext) -> GraphCapture 
 def is_asynchronous(device: torch.device) -> bool:
     """Return whether ops return before the device has computed, so steps can be launched ahead."""
     return BACKENDS[device.type].is_asynchronous()
+
+
+def sent(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Begin to copy numbers of the host to new memory of a device, and don't wait for the end.
+
+    values  of any shape and type; they may be changed afterwards.
+    """
+    return BACKENDS[device.type].sent(values, device)
 
 
 def new_upload(num_values: int, device: torch.device) -> Upload:

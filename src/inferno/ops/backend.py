@@ -7,8 +7,9 @@ also take a device where no tensor tells it. A backend gets one only where it se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -177,6 +178,8 @@ class Memory(Protocol):
     def graph_capture(self, context: KernelContext) -> GraphCapture | None: ...
 
     def is_asynchronous(self) -> bool: ...
+
+    def sent(self, values: npt.NDArray[Any], device: torch.device) -> Tensor: ...
 
     def new_upload(self, num_values: int) -> Upload: ...
 

@@ -58,7 +58,7 @@ def _call(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("numpy", "__array__") and are_cuda[0]:
         raise TypeError("can't convert cuda:0 device type tensor to numpy.")
     if name == "pin_memory":
-        return args[0]
+        return args[0].clone()
     # A place in a GPU's tensor may be told by numbers of the CPU, which are copied.
     may_mix = name in _COPIES or name == "__getitem__" or all(are_cuda) or not any(are_cuda)
     if not may_mix and any(Tensor.dim(x) for x in tensors if not on_cuda(x)):
@@ -115,15 +115,33 @@ def _seen(x: Any, is_cuda: bool) -> Any:
     return x
 
 
+# These need a GPU's numbers on the host before they can go on; so does a choice of rows by bools.
+_WAITING = frozenset(
+    "item tolist cpu numpy __array__ __bool__ __int__ __float__ __index__ __contains__ equal "
+    "allclose nonzero argwhere masked_select unique bincount repeat_interleave is_nonzero".split()
+)
+_CHOOSING = ("__getitem__", "__setitem__", "index_put_", "index_put")
+
+
 class Emulation(TorchFunctionMode):
-    """Makes what is asked for on a GPU, and looks at all that is done with tensors."""
+    """Makes what is asked for on a GPU, and looks at all that is done with tensors.
+
+    Notes what makes the host wait for the GPU: reads of its numbers, and copies that aren't begun
+    without a wait, or whose memory on the host isn't page-locked.
+    """
 
     def __init__(self, counts: Device) -> None:
         super().__init__()
         self._counts = counts
+        self._locked: dict[int, Tensor] = {}  # by the address of their storage, which they keep
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, asked = getattr(func, "__name__", str(func)), dict(kwargs or {})
         made = _call(func, args, kwargs or {})
+        if name == "pin_memory" or asked.get("pin_memory"):
+            self._locked[made.untyped_storage().data_ptr()] = made
+        elif self._waits(name, args, asked, made):
+            self._counts.hidden_waits.append(name)
         if self._counts.is_capturing and isinstance(made, Tensor):
             are_cuda = {on_cuda(x) for x in (made, *_tensors((args, kwargs or {})))}
             if len(are_cuda) > 1 or getattr(func, "__name__", "") == "tensor":
@@ -132,6 +150,22 @@ class Emulation(TorchFunctionMode):
                     f"CPU tensor is pinned, in {func}"
                 )
         return made
+
+
+    def _waits(self, name: str, args: Any, asked: dict[str, Any], made: Any) -> bool:
+        tensors = list(_tensors((args, asked)))
+        if tensors and on_cuda(tensors[0]) and name in _WAITING:
+            return True
+        if name in _CHOOSING and on_cuda(tensors[0]):
+            return any(x.dtype is torch.bool or not on_cuda(x) for x in tensors[1:])
+        if name in ("tensor", "as_tensor"):
+            return on_cuda(made)
+        ends = {"to": (made, *tensors[:1]), "cuda": (made, *tensors), "copy_": tensors}.get(name)
+        if ends is None or len({on_cuda(x) for x in ends}) < 2:
+            return False
+        host = next(x for x in ends if not on_cuda(x))
+        is_locked = host.untyped_storage().data_ptr() in self._locked
+        return not (is_locked and asked.get("non_blocking"))
 
 
 class _Event:

@@ -104,6 +104,23 @@ def test_an_engine_has_all_that_it_reads_on_its_gpu(
     assert counts.num_captures > 0 or "speculative" in changed
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_no_step_waits_for_what_it_copies(tmp_path: Path) -> None:
+    """Its one wait is for an event, where the tokens of the step before it are read."""
+    MODELS["qwen3"](tmp_path)
+    with emulated_gpu() as gpu:
+        engine = build(tmp_path, max_num_seqs=4)
+        waits = []
+        gpu.hidden_waits.clear()
+        for event in events(engine, ASKED[:4]):
+            waits += [(event.request_id, *gpu.hidden_waits)] if gpu.hidden_waits else []
+            gpu.hidden_waits.clear()
+        assert waits == []
+        answers(engine, [{"prompt_logprobs": 1}])
+        assert gpu.hidden_waits, "which reads logits on the host"
+        engine.close()
+
+
 # Caches in FP8
 
 

@@ -482,3 +482,27 @@ def test_unquantized_caches_have_no_scales(device: torch.device) -> None:
     assert kv.keys_NSKD.stride() == (2 * 16 * 64, 64, 16 * 64, 1)
     assert quantized.value_scales_NKS is not None
     assert quantized.value_scales_NKS.shape == (3, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kv_dtype", "sizes", "said"),
+    [
+        ("auto", torch.bfloat16, (128, 16), "in Triton, as its kernels take bfloat16 and heads of"),
+        ("invariant", torch.int8, (64, 16), "one order for any number of rows, in Triton, as its"),
+        ("auto", torch.bfloat16, (72, 16), "as heads have 72 values, and kernels take 16, "),
+        ("auto", torch.bfloat16, (128, 24), "as --block-size is 24, and kernels take powers of"),
+        ("auto", torch.float32, (128, 16), "as keys and values are in float32, and kernels take"),
+    ],
+)
+def test_what_computes_attention_is_told_with_the_reason(
+    kind: str, kv_dtype: torch.dtype, sizes: tuple[int, int], said: str
+) -> None:
+    head_size, block_size = sizes
+    found = cuda.describe_attention(
+        AttentionKind(kind), torch.bfloat16, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    assert said in found
+    by_name = cuda.describe_attention(
+        AttentionKind.FLASH, torch.bfloat16, kv_dtype, head_size=head_size, block_size=block_size
+    )
+    assert "Triton" not in by_name

@@ -219,7 +219,7 @@ def build_constraints(
     def known(token_ids: Iterable[int]) -> Tensor:
         """Return the ids that the vocabulary has, ascending, each once: [N] int64."""
         ids = sorted({token_id for token_id in token_ids if token_id < vocab_size})
-        return torch.tensor(ids, dtype=torch.int64).to(device, non_blocking=True)
+        return ops.sent(np.array(ids, dtype=np.int64), device)
 
     endings = (*eos_token_ids, *params.stop_token_ids) if params.min_tokens else ()
     words = [word for word in bad_words_ids if len(word) > 1]
@@ -230,7 +230,7 @@ def build_constraints(
         most_V.index_fill_(0, known(params.allowed_token_ids), float("inf"))
     return LogitConstraints(
         bias_ids_N=known(params.logit_bias),
-        bias_N=torch.tensor(biases, dtype=torch.float32).to(device, non_blocking=True),
+        bias_N=ops.sent(np.array(biases, dtype=np.float32), device),
         most_V=most_V,
         banned_ids_N=known(word[0] for word in bad_words_ids if len(word) == 1),
         ending_ids_N=known(endings),
@@ -278,7 +278,7 @@ def _places(lists: Sequence[tuple[int, Tensor]], vocab_size: int) -> Tensor | No
         return None
     starts_N = np.repeat([i * vocab_size for i, _ in lists], sizes)
     ids_N = torch.cat([ids_N for _, ids_N in lists])
-    return ids_N.add_(torch.from_numpy(starts_N).to(ids_N.device, non_blocking=True))
+    return ids_N.add_(ops.sent(starts_N, ids_N.device))
 
 
 def _ceilings(rows: Sequence[_ConstrainedRow]) -> Iterator[tuple[slice, Tensor]]:

@@ -48,6 +48,7 @@ from inferno.ops.reference import (
     is_asynchronous,
     new_download,
     new_upload,
+    sent,
 )
 from inferno.ops.reference.sampling import penalize
 from inferno.quantization import WeightFormat
@@ -85,6 +86,7 @@ __all__ = [
     "rotate_and_store",
     "route",
     "sampling_specs",
+    "sent",
     "top_tokens",
     "uniform",
     "why_no_bfloat16_activations",

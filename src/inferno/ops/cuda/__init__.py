@@ -24,7 +24,7 @@ from inferno.ops.cuda.random_numbers import uniform
 from inferno.ops.cuda.rotation import cos_sin, rotate_and_store
 from inferno.ops.cuda.routing import route
 from inferno.ops.cuda.sampling import argmax, draw, log_probabilities, sampling_specs, top_tokens
-from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload
+from inferno.ops.cuda.streams import is_asynchronous, new_download, new_upload, sent
 from inferno.ops.reference import (
     aligned_memory,
     all_gather,
@@ -71,6 +71,7 @@ __all__ = [
     "rotate_and_store",
     "route",
     "sampling_specs",
+    "sent",
     "top_tokens",
     "uniform",
     "why_no_bfloat16_activations",

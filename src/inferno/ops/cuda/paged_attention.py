@@ -228,9 +228,10 @@ def describe_attention(
     reason = _why_not(dtype, kv_dtype, head_size, block_size)
     if reason is not None:
         return f"{described}, as {reason}"
+    taken = f"in Triton, as its kernels take {_name(dtype)} and heads of {head_size}"
     if kind is AttentionKind.INVARIANT:
-        return "flash by splits of keys, in one order for any number of rows, in Triton"
-    return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, in Triton"
+        return f"flash by splits of keys, in one order for any number of rows, {taken}"
+    return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, {taken}"
 
 
 def _why_not(

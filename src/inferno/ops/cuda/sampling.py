@@ -27,6 +27,7 @@ from inferno.ops.cuda.drawing import (
     pick_kernel,
     weigh_kernel,
 )
+from inferno.ops.cuda.streams import sent
 from inferno.ops.cuda.variants import Variant, Work
 from inferno.ops.drawing import SamplingSpec, SamplingSpecs
 from inferno.ops.reference.sampling import unit_weight
@@ -168,7 +169,7 @@ def sampling_specs(specs: Sequence[SamplingSpec], device: torch.device) -> Devic
     temperature_R[:] = inverse_R
     top_k_R[~is_drawn_R] = -1.0
     return DeviceSpecs(
-        torch.from_numpy(fields_FR).to(device, non_blocking=True),
+        sent(fields_FR, device),
         has_draws=bool(is_drawn_R.any()),
         has_cuts=bool(has_cut_R.any()),
     )

@@ -66,9 +66,8 @@ class _Fetched:
 def sent(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     """Begin to copy numbers of the host to new memory of the device, without waiting."""
     values_N = torch.from_numpy(values)
-    if device.type == "cuda":
-        # PyTorch keeps such memory for the next time, once the copy has ended.
-        values_N = values_N.pin_memory()
+    # PyTorch keeps pinned memory for the next time, once the copy has ended.
+    values_N = values_N.pin_memory() if device.type == "cuda" else values_N.clone()
     return values_N.to(device, non_blocking=True)
 
 

@@ -27,6 +27,7 @@ from inferno.ops.reference.memory import (
     new_download,
     new_upload,
     prefault,
+    sent,
     why_no_bfloat16_activations,
     why_not_invariant,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "rotate_and_store",
     "route",
     "sampling_specs",
+    "sent",
     "silu_mul",
     "store",
     "top_tokens",

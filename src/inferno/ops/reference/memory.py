@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from inferno.ops.batch import AttentionKind, LayerKV
 from inferno.ops.captured_graph import KernelContext
@@ -103,6 +106,10 @@ def graph_capture(context: KernelContext) -> None:
 
 def is_asynchronous() -> bool:
     return False
+
+
+def sent(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    return torch.from_numpy(values.copy()).to(device)
 
 
 def new_upload(num_values: int) -> Upload:
