@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from gpu_timing import Bench, Figure
@@ -37,6 +38,9 @@ _MODELS: dict[str, tuple[tuple[str, float | None], ...]] = {
 }
 _TINY_MODELS = {"Qwen3-0.6B": "tiny-qwen3", "gpt-oss-20b": "tiny-gpt-oss"}
 _INT4_BAR = 2.2
+_INVARIANT_MODEL = "Qwen3-0.6B"
+_PROMPTS = 5
+_HOST_STEPS, _HOST_BAR = 48, 4.0  # the host's part is at most a quarter of a step
 
 
 def model_figures(bench: Bench, name: str) -> Iterator[Figure]:
@@ -48,21 +52,41 @@ def model_figures(bench: Bench, name: str) -> Iterator[Figure]:
         return
     for quantize, bar in _MODELS[name]:
         options = _options(bench, model, quantize, num_blocks=_CONTEXT // 8)
-        seconds, load_seconds = _decode_seconds(bench, options)
+        spent = _spent(bench, options)
+        seconds = spent.step
         costs = model_costs(options, torch.bfloat16, torch.bfloat16)
         num_bytes = costs.weight_bytes(1) + costs.kv_bytes(_CONTEXT + _STEPS // 2)
         label = f"{model}{'' if quantize == 'none' else ', ' + quantize}, batch 1"
         yield Figure(
             label,
-            f"{1 / seconds:.0f} tokens/s, {seconds * 1e3:.2f} ms; ready in {load_seconds:.1f} s",
+            f"{1 / seconds:.0f} tokens/s, {seconds * 1e3:.2f} ms; ready in {spent.start:.1f} s",
             round(num_bytes / seconds / bench.limits.copy_bandwidth, 3),
             "of a copy",
             bar,
         )
         if quantize == "none":
             plain = seconds
+            if name == _INVARIANT_MODEL and bench.is_gpu:
+                yield from _invariant_figures(bench, options, spent, label)
         elif plain is not None:
             yield Figure(label, "", round(plain / seconds, 2), "bfloat16", _INT4_BAR)
+
+
+def _invariant_figures(
+    bench: Bench, options: EngineOptions, plain: _Spent, label: str
+) -> Iterator[Figure]:
+    """Yield what the same bits in any batch cost: speeds beside those without."""
+    spent = _spent(bench, replace(options, batch_invariant=True))
+    for what, own, other in (
+        ("decode", spent.step, plain.step),
+        (f"prompt of {_CONTEXT}", spent.prompt, plain.prompt),
+    ):
+        yield Figure(
+            f"{label}, batch-invariant {what}",
+            f"{own * 1e3:.2f} ms",
+            round(other / own, 3),
+            "of the speed without",
+        )
 
 
 def throughput_figures(bench: Bench) -> Iterator[Figure]:
@@ -95,6 +119,14 @@ def throughput_figures(bench: Bench) -> Iterator[Figure]:
             if is_device_lost(problem):
                 raise
             yield Figure(label, f"the profiler failed: {problem}")
+        host, step = _host_seconds(engine, count)
+        yield Figure(
+            f"{name}, {count} greedy streams, the host's part of a step",
+            f"{host * 1e3:.2f} ms of {step * 1e3:.2f} ms",
+            round(step / max(host, 1e-9), 2),
+            "times it is a step",
+            _HOST_BAR,
+        )
     engine.close()
     del engine
     free()
@@ -119,11 +151,18 @@ def _options(bench: Bench, name: str, quantize: str, num_blocks: int | None) -> 
     )
 
 
-def _decode_seconds(bench: Bench, options: EngineOptions) -> tuple[float, float]:
-    """Return the median time of a step of one request, and how long until the engine was ready."""
+class _Spent(NamedTuple):
+    """The median time of a step of one request, of its prompt, and until the engine was ready."""
+
+    step: float
+    prompt: float
+    start: float
+
+
+def _spent(bench: Bench, options: EngineOptions) -> _Spent:
     begun = time.perf_counter()
     engine = build_engine(options)
-    load_seconds = time.perf_counter() - begun
+    start = time.perf_counter() - begun
     context, steps = (_CONTEXT, _STEPS) if bench.is_gpu else (8, 3)
     _add(engine, context, steps)
     engine.step()  # the prompt
@@ -134,10 +173,15 @@ def _decode_seconds(bench: Bench, options: EngineOptions) -> tuple[float, float]
         begun = time.perf_counter()
         engine.step()
         taken.append(time.perf_counter() - begun)
+    prompts = []
+    for _ in range(_PROMPTS if bench.is_gpu else 1):
+        begun = time.perf_counter()
+        _run(engine, [(context, 1)])
+        prompts.append(time.perf_counter() - begun)
     engine.close()
     del engine
     free()
-    return statistics.median(taken), load_seconds
+    return _Spent(statistics.median(taken), statistics.median(prompts), start)
 
 
 def _add(engine: Engine, num_prompt: int, num_output: int) -> None:
@@ -171,6 +215,35 @@ def _busy_share(engine: Engine, lengths: list[tuple[int, int]]) -> float:
         if event.device_type == DeviceType.CUDA
     ]
     return sum(of_kernels) / 1e6 / seconds
+
+
+def _host_seconds(engine: Engine, num_streams: int) -> tuple[float, float]:
+    """Return the median times of a step of so many streams: the host's without waits, and all."""
+    waits: list[float] = []
+    synchronize = torch.cuda.Event.synchronize
+
+    def timed(event: torch.cuda.Event) -> None:
+        begun = time.perf_counter()
+        synchronize(event)
+        waits.append(time.perf_counter() - begun)
+
+    for _ in range(num_streams):
+        _add(engine, _SHORTEST, 2 * _HOST_STEPS)
+    hosts: list[float] = []
+    steps: list[float] = []
+    torch.cuda.Event.synchronize = timed  # type: ignore[method-assign, assignment]
+    try:
+        while engine.has_work:
+            waits.clear()
+            begun = time.perf_counter()
+            num_told = len(engine.step())
+            seconds = time.perf_counter() - begun
+            if num_told == num_streams and len(steps) < _HOST_STEPS:
+                steps.append(seconds)
+                hosts.append(seconds - sum(waits))
+    finally:
+        torch.cuda.Event.synchronize = synchronize  # type: ignore[method-assign]
+    return statistics.median(hosts), statistics.median(steps)
 
 
 def _transformers_speed(bench: Bench, folder: Path, lengths: list[tuple[int, int]]) -> float:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from inferno.cli import model_options
+from inferno.cli import model_options, terminal
 from inferno.cli.model_options import load_model
-from inferno.cli.terminal import LoadingBar
+from inferno.cli.terminal import LoadingBar, loading_bar
 from inferno.file_identity import FileIdentity
 from inferno.gguf import file
 from inferno.gguf.header import GgufHeader, ReadBytes, parse_header
@@ -30,9 +32,30 @@ class Shown:
         self.update(0, description=what)
         return 0
 
+    def remove_task(self, task: int) -> None:
+        pass
+
     def update(self, task: int, *, description: str | None = None, **_: Any) -> None:
         if description is not None and self.words[-1:] != [description]:
             self.words.append(description)
+
+
+def test_bytes_are_shown_of_what_is_counted_in_bytes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        terminal, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100)
+    )
+    with loading_bar() as bar:
+        bar(3_900_000, 7_800_000)
+        bar._bar.refresh()
+        assert "3.9/7.8 MB" in screen.getvalue()
+        screen.truncate(0)
+        bar.tell("compiling a_kernel for the GPU")
+        bar._bar.refresh()
+        assert "compiling a_kernel for the GPU" in screen.getvalue()
+        assert " MB" not in screen.getvalue().rpartition("compiling")[2]
 
 
 def test_steps_that_are_recorded_at_the_start_are_shown(
@@ -41,10 +64,10 @@ def test_steps_that_are_recorded_at_the_start_are_shown(
     shown: Any = Shown()
 
     @contextmanager
-    def loading_bar() -> Iterator[LoadingBar]:
+    def bar() -> Iterator[LoadingBar]:
         yield LoadingBar(shown, "loading")
 
-    monkeypatch.setattr(model_options, "loading_bar", loading_bar)
+    monkeypatch.setattr(model_options, "loading_bar", bar)
     small: dict[str, Any] = {"threads": 1, "num_blocks": 64, "max_model_len": 64, "max_num_seqs": 2}
     with load_model("demo", capture_graphs="start", **small):
         assert fake_device.num_captures > 0

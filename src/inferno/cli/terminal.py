@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -22,20 +29,39 @@ _PIPED_WIDTH = 100
 _USUAL_SIZE = os.terminal_size((80, 24))
 
 
+class _Bytes(DownloadColumn):
+    """Shows how many bytes are done, of work that is counted in bytes."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
+class _Speed(TransferSpeedColumn):
+    """Shows the speed of work that is counted in bytes."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
 class LoadingBar:
     """A bar on standard error; called with (done, total) bytes, it shows how far something is."""
 
     def __init__(self, bar: Progress, what: str) -> None:
         self._bar = bar
+        self._what = what
         self._task = bar.add_task(what, total=None, visible=False)
 
     def __call__(self, done: int, total: int) -> None:
         """Show how many bytes are done."""
-        self._bar.update(self._task, completed=done, total=total, visible=True)
+        self._bar.update(
+            self._task, description=self._what, completed=done, total=total, visible=True
+        )
 
     def tell(self, what: str) -> None:
         """Show in words work that is not counted in bytes."""
-        self._bar.update(self._task, description=what, completed=0, total=None, visible=True)
+        # A new line in place of the old one: rich takes no total back.
+        self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=None)
 
     def note_capture(self, done: int, total: int) -> None:
         """Show how many of the steps are recorded that come before any request."""
@@ -52,8 +78,8 @@ def loading_bar(what: str = "loading") -> Iterator[LoadingBar]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        DownloadColumn(binary_units=False),
-        TransferSpeedColumn(),
+        _Bytes(binary_units=False),
+        _Speed(),
     )
     with Progress(
         *columns, console=console, transient=True, disable=not can_redraw(console)

@@ -116,9 +116,10 @@ def _seen(x: Any, is_cuda: bool) -> Any:
 
 
 # These need a GPU's numbers on the host before they can go on; so does a choice of rows by bools.
-_WAITING = frozenset(
-    "item tolist cpu numpy __array__ __bool__ __int__ __float__ __index__ __contains__ equal "
-    "allclose nonzero argwhere masked_select unique bincount repeat_interleave is_nonzero".split()
+_WAITING = (
+    *("item", "tolist", "cpu", "numpy", "__array__", "__bool__", "__int__", "__float__"),
+    *("__index__", "__contains__", "equal", "allclose", "nonzero", "argwhere", "masked_select"),
+    *("unique", "bincount", "repeat_interleave", "is_nonzero"),
 )
 _CHOOSING = ("__getitem__", "__setitem__", "index_put_", "index_put")
 
@@ -150,7 +151,6 @@ class Emulation(TorchFunctionMode):
                     f"CPU tensor is pinned, in {func}"
                 )
         return made
-
 
     def _waits(self, name: str, args: Any, asked: dict[str, Any], made: Any) -> bool:
         tensors = list(_tensors((args, asked)))
