@@ -67,12 +67,19 @@ sanitized:
 		$(UNSHUFFLED) $(BIN)/python -S -m pytest $(TESTS)
 
 # All CUDA kernels in all their configurations, compiled for all chips without a GPU, and what is
-# wrong with their machine code; TRITON=3.6.0, say, takes another Triton. What was read before, here
-# or elsewhere, is not compiled again. ONLY=rms_norm limits what is compiled, by a pattern.
-TRITON_FOLDER := $(if $(TRITON),build/triton-$(TRITON))
+# wrong with their machine code: by the Triton that is installed, then by the oldest that is
+# supported. TRITON=3.6.0, say, takes one of them alone, TRITON=installed the other. What was read
+# before, here or elsewhere, is not compiled again. ONLY=rms_norm limits it, by a pattern.
+ifndef TRITON
+gpu-static:
+	$(MAKE) gpu-static TRITON=installed
+	$(MAKE) gpu-static TRITON=3.6.0
+else
+TRITON_FOLDER := $(if $(filter-out installed,$(TRITON)),build/triton-$(TRITON))
 gpu-static: $(VENV)/.dev-installed $(TRITON_FOLDER)
 	PYTHONPATH=$(TRITON_FOLDER) $(BIN)/python -m tests.ops.cuda.compile_kernels --only "$(ONLY)" \
 		--processes 2 --record tests/ops/cuda/read_forms
+endif
 
 build/triton-%:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ triton==$*
