@@ -4,9 +4,10 @@
 
 Every kernel is compiled for each chip (build/triton-cache keeps the code). Registers, stack and
 shared memory are those of the machine code. Blocks per multiprocessor follow from registers,
-shared memory and warps. All times are ESTIMATES, of a roofline: a chip full of such blocks moves
-its bytes at the data sheet's bandwidth or multiplies at its tensor cores' peak, whichever takes
-longer; no latency, no cache, no launch. They say what binds a kernel, not how fast it is.
+shared memory and warps; B200's tensor memory, which may allow fewer, isn't counted. All times are
+ESTIMATES, of a roofline: a chip full of such blocks moves its bytes at the data sheet's bandwidth
+or multiplies at its tensor cores' peak, whichever takes longer; no latency, no cache, no launch.
+They say what binds a kernel, not how fast it is.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import torch
 
 from inferno import LLM, ops
 from inferno.config.decoder import KVSpec
+from inferno.engine import build as building
 from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.executor import LaunchedStep
@@ -359,3 +360,17 @@ def test_a_measurement_leaves_all_blocks_as_they_were() -> None:
     before = [tensor.clone() for tensor in tensors_of(kv)]
     assert HostCache(kv, 5).measure_seconds_per_block() > 0
     assert all(map(torch.equal, tensors_of(kv), before))
+
+
+@pytest.mark.parametrize(("preemption", "seconds"), [("auto", 0.125), ("swap", 0.0)])
+def test_the_measured_cost_of_a_copy_decides_what_is_swapped(
+    preemption: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(building, "Offload", lambda *arguments: given.append(arguments))
+    layout = KVLayout(specs=(spec(2, 8, None, torch.float32),), block_size=4)
+    host = HostCache(filled(layout, 9), 5)
+    monkeypatch.setattr(HostCache, "measure_seconds_per_block", lambda _: 0.125)
+    blocks: Any = object()
+    building._offload(EngineOptions(model=Path(), preemption=preemption), blocks, host)
+    assert given == [(blocks, 5, seconds)]
