@@ -468,7 +468,9 @@ def main() -> int:
         num_compiled += 1
         num_wrong += bool(compiled.problems)
         if arguments.json:
-            print(json.dumps(asdict(compiled)), flush=True)
+            # In one piece, also where Python doesn't buffer: others write to this pipe.
+            sys.stdout.write(json.dumps(asdict(compiled)) + "\n")
+            sys.stdout.flush()
             continue
         if arguments.record is not None and not compiled.problems:
             _record(_record_file(arguments.record), compiled)
