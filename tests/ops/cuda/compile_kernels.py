@@ -96,6 +96,9 @@ ALLOWED_STACK: dict[str, Stack] = {
     r"tiled_linear_(int8|mxfp4)_(bf16|fp16)_fp32_64$": Stack(
         16, "stops at 72 registers; at most one word for each chunk is read in the loop", (80,)
     ),
+    r"tiled_linear_(fp8|mxfp4)_(bf16|fp16)_fp32_64$": Stack(
+        8, "stops at 72 registers; read once, after the loop", (89,)
+    ),
     r"split_linear_int4_bf16_bf16_16$": Stack(
         8, "stops at 80 registers; read once, after the loop", (80,)
     ),
