@@ -121,6 +121,20 @@ def test_no_step_waits_for_what_it_copies(tmp_path: Path) -> None:
         engine.close()
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_cache_that_nobody_sized_has_room_for_all_that_may_run(tmp_path: Path) -> None:
+    MODELS["qwen3"](tmp_path)
+    with emulated_gpu():
+        engine = build(tmp_path, num_blocks=None, graphs=False, gpu_memory_utilization=0.7)
+        found = engine.footprint.kv_cache_bytes
+        assert len(answers(engine, ASKED[:1])["0"]) == 4
+        engine.close()
+    # Two requests of 64 tokens and the scratch block, for which a gibibyte suffices by far.
+    shape = read_shape(tmp_path)
+    options = EngineOptions(model=tmp_path, device="cuda", dtype="float16", num_blocks=8)
+    assert found == make_plan(shape, options, 1 << 34, gpu_total=1 << 34).cache_bytes
+
+
 # Caches in FP8
 
 
