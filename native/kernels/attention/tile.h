@@ -53,7 +53,9 @@ struct TileMemory {
 inline Index tile_size(Index head_dim) { return kTile * round_up(head_dim, kWords); }
 
 // Into the second level: the first holds little more than a tile, which it would push out.
-inline void prefetch_line(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+[[gnu::always_inline]] inline void prefetch_line(const void* p) {
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 // One request's keys and values of one head.
 struct HeadCache {

@@ -38,9 +38,11 @@ struct Tile {
     Index prefetch_stride;   // bytes from panel to panel
 };
 
+// GCC drops calls of functions that do nothing but prefetch, unless they are always inlined.
+
 // Bring `points` places of each panel into the L2 cache; where the next ones lie.
 template <int P>
-inline const char* prefetch_panels(const Tile& tile, const char* next, int points) {
+INFERNO_INLINE const char* prefetch_panels(const Tile& tile, const char* next, int points) {
     INFERNO_UNROLL
     for (int i = 0; i < points; ++i) {
         INFERNO_UNROLL
@@ -57,7 +59,7 @@ constexpr Index kEightsAhead = 4;
 
 // Bring scales of each panel into the L2 cache, at the first of eight scale groups.
 template <class Format, int P>
-inline void prefetch_scales(const Tile& tile, Index group) {
+INFERNO_INLINE void prefetch_scales(const Tile& tile, Index group) {
     if constexpr (Scales<Format>::kAreEights) {
         if (group % 8 != 0) return;
         constexpr Index kBytes = Scales<Format>::bytes_of(8);
