@@ -70,10 +70,11 @@ sanitized:
 # wrong with their machine code: by the Triton that is installed, then by the oldest that is
 # supported. TRITON=3.6.0, say, takes one of them alone, TRITON=installed the other. What was read
 # before, here or elsewhere, is not compiled again. ONLY=rms_norm limits it, by a pattern.
+OLDEST_TRITON = $(shell sed -n 's/.*"triton>=\([0-9.]*\).*/\1/p' pyproject.toml).0
 ifndef TRITON
 gpu-static:
-	$(MAKE) gpu-static TRITON=installed
-	$(MAKE) gpu-static TRITON=3.6.0
+	wrong=0; for each in installed $(OLDEST_TRITON); do \
+		$(MAKE) gpu-static TRITON=$$each || wrong=1; done; exit $$wrong
 else
 TRITON_FOLDER := $(if $(filter-out installed,$(TRITON)),build/triton-$(TRITON))
 gpu-static: $(VENV)/.dev-installed $(TRITON_FOLDER)

@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from gpu_attention import attention_figures, decode_attention_figures
 from gpu_checks import sanitize, test
-from gpu_models import free, model_figures, throughput_figures
+from gpu_models import free, invariant_figures, model_figures, throughput_figures
 from gpu_timing import Bench, Figure, Limits, measure_limits
 from rich.console import Console
 from rich.table import Table
@@ -73,6 +73,7 @@ PARTS: dict[str, Part] = {
     "gpt-oss-20b": Part(partial(model_figures, name="gpt-oss-20b"), 90),
     "attention": Part(attention_figures, 60),
     "throughput": Part(throughput_figures, 130),
+    "batch-invariant": Part(invariant_figures, 75),
     "sanitizer": Part(sanitize, 60),
 }
 

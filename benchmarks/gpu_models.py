@@ -66,23 +66,23 @@ def model_figures(bench: Bench, name: str) -> Iterator[Figure]:
         )
         if quantize == "none":
             plain = seconds
-            if name == _INVARIANT_MODEL and bench.is_gpu:
-                yield from _invariant_figures(bench, options, spent, label)
         elif plain is not None:
             yield Figure(label, "", round(plain / seconds, 2), "bfloat16", _INT4_BAR)
 
 
-def _invariant_figures(
-    bench: Bench, options: EngineOptions, plain: _Spent, label: str
-) -> Iterator[Figure]:
+def invariant_figures(bench: Bench) -> Iterator[Figure]:
     """Yield what the same bits in any batch cost: speeds beside those without."""
-    spent = _spent(bench, replace(options, batch_invariant=True))
+    if not bench.is_gpu:
+        yield Figure(_INVARIANT_MODEL, "on a GPU only")
+        return
+    options = _options(bench, _INVARIANT_MODEL, "none", num_blocks=_CONTEXT // 8)
+    plain, spent = (_spent(bench, replace(options, batch_invariant=on)) for on in (False, True))
     for what, own, other in (
         ("decode", spent.step, plain.step),
         (f"prompt of {_CONTEXT}", spent.prompt, plain.prompt),
     ):
         yield Figure(
-            f"{label}, batch-invariant {what}",
+            f"{_INVARIANT_MODEL}, batch-invariant {what}",
             f"{own * 1e3:.2f} ms",
             round(other / own, 3),
             "of the speed without",
@@ -101,6 +101,7 @@ def throughput_figures(bench: Bench) -> Iterator[Figure]:
         # Else steps would be captured while they are timed. `transformers` needs memory after it.
         capture_graphs="start" if bench.is_gpu else "lazy",
         gpu_memory_utilization=_ENGINES_SHARE if bench.is_gpu else None,
+        max_num_seqs=count,
     )
     begun = time.perf_counter()
     engine = build_engine(options)

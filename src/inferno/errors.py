@@ -82,7 +82,14 @@ class DeviceUnavailable(InfernoError):
 
 
 class NotEnoughMemory(InfernoError):
-    """Raised when weights or cache don't fit into the device's memory."""
+    """Raised when weights or cache don't fit into the device's memory.
+
+    `is_of_host` tells that it is the host's memory beside a GPU's that lacks.
+    """
+
+    def __init__(self, message: str, *, is_of_host: bool = False) -> None:
+        super().__init__(message)
+        self.is_of_host = is_of_host
 
 
 class Overloaded(InfernoError):

@@ -11,11 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 pytest.importorskip("triton")
-gpu_static = pytest.importorskip("gpu_static")
+import gpu_static
 
-from inferno.ops.cuda.chips import CHIPS  # noqa: E402 - Triton is known to be there
-from inferno.ops.cuda.variants import Variant, Work  # noqa: E402
-from tests.ops.cuda.compile_kernels import Compiled  # noqa: E402
+from inferno.ops.cuda.chips import CHIPS
+from inferno.ops.cuda.variants import Variant, Work
+from tests.ops.cuda.compile_kernels import Compiled
 
 A100 = next(chip for chip in CHIPS if chip.capability == 80)
 VARIANT = Variant(

@@ -60,11 +60,11 @@ HEALTHY = """{
     "devices": [
         {
             "name": "cpu", "model": null, "total_bytes": null, "available_bytes": 60e9,
-            "capability": null, "error": null, "bandwidth": null
+            "capability": null, "error": null, "bandwidth": null, "why_unmeasured": null
         },
         {
             "name": "cuda:0", "model": "H100", "total_bytes": 80e9, "available_bytes": 79e9,
-            "capability": "9.0", "error": null, "bandwidth": 2.9e12
+            "capability": "9.0", "error": null, "bandwidth": 2.9e12, "why_unmeasured": null
         }
     ],
     "kernels": {"isa": "avx512_bf16", "why_not": null},
@@ -397,7 +397,22 @@ def test_a_gpu_without_room_for_the_measurement_is_told_all_the_same(
     monkeypatch.setattr(probe, "copy_bandwidth", find_no_room)
     _, gpu = probe._devices(measures=True)
     assert (gpu.model, gpu.error, gpu.bandwidth) == ("Fake H100", None, None)
-    assert "copies not measured (see --measure)" in doctor._device(asdict(gpu))
+    assert "copies not measured: its memory has no room" in doctor._device(asdict(gpu))
+    _, gpu = probe._devices(measures=False)
+    assert "copies not measured: see --measure" in doctor._device(asdict(gpu))
+
+
+def test_a_gpu_that_fails_while_it_is_measured_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake_gpus(monkeypatch)
+
+    def fail(_: object) -> float:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(probe, "copy_bandwidth", fail)
+    _, gpu = probe._devices(measures=True)
+    assert gpu.error == "CUDA error: an illegal memory access was encountered"
 
 
 def test_measuring_without_a_gpu_is_no_error() -> None:

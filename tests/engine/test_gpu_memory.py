@@ -184,6 +184,23 @@ def test_what_could_not_be_allocated_is_named_with_the_figures(
         assert "--gpu-memory-utilization" in words
 
 
+def test_a_lack_of_host_memory_is_not_laid_to_the_gpu(
+    gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, layout = planned(options()), KVLayout(specs=CONFIG.kv_specs(torch.float16), block_size=4)
+    kv = kv_cache.allocate(layout, 8, torch.device("cpu"))
+
+    def allocate_nothing(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch, "empty", allocate_nothing)
+    with (
+        pytest.raises(NotEnoughMemory, match=r"^swap_space: .* lower --swap-space$"),
+        naming_gpu_memory(plan, DEVICE, options()),
+    ):
+        kv_cache.HostCache(kv, 4)
+
+
 def test_a_refusal_of_a_start_stays_what_it_is(gpus: FakeGpus) -> None:
     plan = planned(options())
     with (

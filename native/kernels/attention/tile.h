@@ -52,7 +52,8 @@ struct TileMemory {
 // Numbers of a tile's keys, or values, in its memory.
 inline Index tile_size(Index head_dim) { return kTile * round_up(head_dim, kWords); }
 
-// Into the second level: the first holds little more than a tile, which it would push out.
+// Into the second level: the first holds little more than a tile, which it would push out. Always
+// inlined, for GCC may drop calls of a function that does nothing but prefetch.
 [[gnu::always_inline]] inline void prefetch_line(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }

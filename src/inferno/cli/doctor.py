@@ -148,13 +148,15 @@ def _device(device: Facts) -> str:
         "memory ": device["total_bytes"] and _gigabytes(device["total_bytes"]),
         "free ": device["available_bytes"] and _gigabytes(device["available_bytes"]),
         "capability ": device["capability"],
-        "copies ": device["capability"] and _bandwidth(device["bandwidth"]),
+        "copies ": device["capability"] and _bandwidth(device),
     }
     return f"{device['name']:8}" + ", ".join(f"{k}{v}" for k, v in known.items() if v)
 
 
-def _bandwidth(measured: float | None) -> str:
-    return "not measured (see --measure)" if measured is None else f"{_gigabytes(measured)}/s"
+def _bandwidth(device: Facts) -> str:
+    if device["bandwidth"] is None:
+        return f"not measured: {device['why_unmeasured']}"
+    return f"{_gigabytes(device['bandwidth'])}/s"
 
 
 def _gpu(facts: Facts) -> list[str]:

@@ -30,14 +30,14 @@ _USUAL_SIZE = os.terminal_size((80, 24))
 
 
 class _Bytes(DownloadColumn):
-    """Shows how many bytes are done, of work that is counted in bytes."""
+    """The column of how many bytes are done, empty for work that isn't counted in bytes."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task)
 
 
 class _Speed(TransferSpeedColumn):
-    """Shows the speed of work that is counted in bytes."""
+    """The column of the speed, empty for work that isn't counted in bytes."""
 
     def render(self, task: Task) -> Text:
         return Text() if task.total is None else super().render(task)

@@ -44,6 +44,7 @@ class DecoderConfig:
     output_bias: bool
     mlp_bias: bool
     mixture: MixtureConfig | None = None
+    has_sinks: bool = False  # of attention: gpt-oss's
 
     def kv_specs(self, dtype: torch.dtype) -> tuple[KVSpec, ...]:
         """Return the keys and values that each layer keeps of a token, in a dtype."""

@@ -45,7 +45,7 @@ def read_gpt_oss(config: ConfigReader) -> DecoderConfig:
         output_bias=has_bias,
     )
     _check_context(config, decoder)
-    return replace(decoder, mixture=_read_mixture(config, decoder))
+    return replace(decoder, mixture=_read_mixture(config, decoder), has_sinks=True)
 
 
 def _check_context(config: ConfigReader, decoder: DecoderConfig) -> None:

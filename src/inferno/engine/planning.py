@@ -182,7 +182,11 @@ def naming_gpu_memory(plan: Plan, device: torch.device, options: EngineOptions) 
         # A step's error has been put into words by then, and so has that of a loader or a cache.
         if not is_out_of_memory(problem) and "out of memory" not in str(problem):
             raise
-        what = f" ({problem})" if isinstance(problem, NotEnoughMemory) else ""
+        what = ""
+        if isinstance(problem, NotEnoughMemory):
+            if problem.is_of_host:
+                raise
+            what = f" ({str(problem).partition(';')[0]})"
         memory = gpu_memory(device)
         raise NotEnoughMemory(
             f"memory ran out on {describe_gpu(device, memory, options)}; the weights were to take "

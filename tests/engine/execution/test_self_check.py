@@ -92,10 +92,10 @@ def test_a_window_and_sinks_are_checked_too(monkeypatch: pytest.MonkeyPatch) -> 
         return ops.reference.attention(*given, **named)
 
     lacks(monkeypatch, attention=attention)
-    for windows in ((None,) * DENSE.num_layers, (None, *(4096,) * (DENSE.num_layers - 1))):
-        config = replace(DENSE, windows=windows)
+    for windows, has_sinks in (((None,) * 3, False), ((None, 4096, 4096), True)):
+        config = replace(DENSE, num_layers=3, windows=windows, has_sinks=has_sinks)
         assert failing_ops(CPU, torch.float32, torch.float32, config) == {}
-    assert seen == [(None, True), (2, True)]
+    assert seen == [(None, False), (None, True), (2, True)]
 
 
 def test_what_a_model_does_not_need_may_be_absent(monkeypatch: pytest.MonkeyPatch) -> None:

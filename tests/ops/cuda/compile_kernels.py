@@ -106,6 +106,9 @@ ALLOWED_STACK: dict[str, Stack] = {
     r"experts gate_up fp32 int4 16 rows odd unsorted": Stack(
         8, "stops at 80 registers; read once, after the loop", (80,)
     ),
+    r"experts down fp32 int4 16 rows odd unsorted": Stack(
+        8, "stops at 72 registers; read once, after the loop", (100,)
+    ),
     r"experts (gate_up|down) \w+ \w+ (64|128) rows \w+ sorted": Stack(
         8, "stops at 128 or 255 registers", (80, 100)
     ),

@@ -160,6 +160,17 @@ def test_a_pass_without_memory_is_no_fault_of_its_graph(cuda: Cuda, capture: Cud
         capture.capture(function)
 
 
+def test_a_graph_may_lack_memory_when_it_first_runs(
+    cuda: Cuda, capture: CudaCapture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replay(_: FakeGraph) -> None:
+        raise torch.AcceleratorError("CUDA error: out of memory")
+
+    monkeypatch.setattr(FakeGraph, "replay", replay)
+    with pytest.raises(NoRoomForGraph):
+        capture.capture(lambda: torch.ones(2))
+
+
 def test_another_thread_captures_when_this_one_has_ended(cuda: Cuda) -> None:
     is_within, may_end = threading.Event(), threading.Event()
 

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import torch
@@ -24,6 +23,7 @@ from inferno.engine.execution.gpu import (
     why_no_kernels,
 )
 from inferno.ops import reference
+from inferno.out_of_memory import is_out_of_memory
 from inferno.weights.memory import available_bytes
 
 
@@ -31,7 +31,8 @@ from inferno.weights.memory import available_bytes
 class Device:
     """A device by the name that --device takes; `error` says why it did not answer, if so.
 
-    bandwidth   bytes a second that a GPU copies within its memory; None if not measured.
+    bandwidth   bytes a second that a GPU copies within its memory; None if not measured, and
+                why_unmeasured says why.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Device:
     capability: str | None = None
     error: str | None = None
     bandwidth: float | None = None
+    why_unmeasured: str | None = None
 
 
 def probe(*, measures: bool = False) -> dict[str, object]:
@@ -89,14 +91,25 @@ def _cuda_device(index: int, *, measures: bool) -> Device:
     try:
         found = torch.cuda.get_device_properties(index)
         free = available_bytes(torch.device(name))
+        bandwidth, why_unmeasured = _measure(name) if measures else (None, "see --measure")
     except (RuntimeError, AssertionError) as problem:  # taken by another process, or broken
         return Device(name, error=str(problem).strip().partition("\n")[0])
-    bandwidth = None
-    if measures:
-        with suppress(RuntimeError):  # a GPU that others fill has no room for the copy
-            bandwidth = copy_bandwidth(torch.device(name))
     capability = f"{found.major}.{found.minor}"
-    return Device(name, found.name, found.total_memory, free, capability, bandwidth=bandwidth)
+    return Device(
+        *(name, found.name, found.total_memory, free, capability),
+        bandwidth=bandwidth,
+        why_unmeasured=why_unmeasured,
+    )
+
+
+def _measure(name: str) -> tuple[float | None, str | None]:
+    """Return how fast a GPU copies, or why that isn't known."""
+    try:
+        return copy_bandwidth(torch.device(name)), None
+    except RuntimeError as problem:
+        if not is_out_of_memory(problem):
+            raise
+        return None, "its memory has no room for a copy"
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Runner:
                 len(self._graphs),
             )
             self._has_room = False
-            free_after(problem)
+            free_after(problem.__cause__ or problem)
             return None
         self._graphs[_shape(batch, layers)] = graph
         return output_TE

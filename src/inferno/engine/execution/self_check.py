@@ -8,7 +8,7 @@ and compared with the reference on the CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -85,6 +85,8 @@ class _Inputs:
     kv_dtype: torch.dtype
     num_heads: int  # of one key/value head
     head_dim: int
+    windows: tuple[int | None, ...]  # one of each kind that the model's layers have
+    has_sinks: bool
     batch: Batch
 
     @classmethod
@@ -97,7 +99,7 @@ class _Inputs:
     ) -> _Inputs:
         places = torch.arange(_TOKENS)
         block_size = _TOKENS + 1
-        window = _TOKENS - 1 if any(config.windows) else None
+        windows = tuple(dict.fromkeys(None if w is None else _TOKENS - 1 for w in config.windows))
         batch = Batch(
             token_ids_T=(places + 1).to(device),
             positions_T=places.to(device),
@@ -107,14 +109,19 @@ class _Inputs:
             context_lens_R=torch.tensor([_TOKENS]).to(device),
             groups=(
                 GroupTables(
-                    window=window,
+                    window=None,
                     block_tables_RB=torch.tensor([[1]]).to(device),
                     slots_T=(places + block_size).to(device),
                 ),
             ),
         )
         num_heads = config.num_heads // config.num_kv_heads
-        return cls(device, dtype, kv_dtype, num_heads, config.head_dim, batch)
+        heads = num_heads, config.head_dim, windows, config.has_sinks
+        return cls(device, dtype, kv_dtype, *heads, batch)
+
+    def batch_with(self, window: int | None) -> Batch:
+        """Return the batch of layers that have this window."""
+        return replace(self.batch, groups=(replace(self.batch.groups[0], window=window),))
 
     def values(self, *shape: int, seed: int, dtype: torch.dtype | None = None) -> Tensor:
         """Return numbers that look random, about 1 in size or less, the same for a seed."""
@@ -146,8 +153,13 @@ def _calls(backend: Backend, of: _Inputs) -> Mapping[str, Callable[[], tuple[Ten
         )
         if returns_query:
             return (q_THD,)
-        sinks_H, scale = of.values(of.num_heads, seed=14), of.head_dim**-0.5
-        return (backend.attention(q_THD, of.batch, kv, scale=scale, sinks_H=sinks_H),)
+        sinks_H = of.values(of.num_heads, seed=14) if of.has_sinks else None
+        return tuple(
+            backend.attention(
+                q_THD, of.batch_with(window), kv, scale=of.head_dim**-0.5, sinks_H=sinks_H
+            )
+            for window in of.windows
+        )
 
     def mix() -> tuple[Tensor, ...]:
         experts_TA = (positions_T.unsqueeze(1) + torch.arange(2).to(of.device)) % _EXPERTS

@@ -140,7 +140,8 @@ class HostCache:
         except (RuntimeError, MemoryError):
             raise NotEnoughMemory(
                 f"swap_space: {num_blocks * sum(sizes) / 2**30:.2f} GiB of host memory for keys "
-                "and values could not be allocated; lower --swap-space"
+                "and values could not be allocated; lower --swap-space",
+                is_of_host=True,
             ) from None
         pieces = torch.split(memory, [num_blocks * size for size in sizes])
         self.num_blocks = num_blocks

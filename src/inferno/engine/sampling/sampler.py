@@ -70,7 +70,11 @@ class Sampler:
     def prompt_logprobs(
         self, logits_RV: Tensor, token_ids: Sequence[int], num_top: int
     ) -> list[TokenLogprobs]:
-        """Return what the function of that name does, computed where tokens are chosen."""
+        """Return a prompt's log-probabilities and ranks, computed where tokens are chosen.
+
+        logits_RV   [R, V], on any device; token_ids: of each row, the prompt's next token; num_top:
+                    the likeliest tokens of each row that are told as well.
+        """
         return prompt_logprobs(logits_RV.to(self._device), token_ids, num_top)
 
     def sample(

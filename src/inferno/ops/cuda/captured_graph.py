@@ -46,10 +46,10 @@ class CudaCapture:
         """Run a function once to compile its kernels, perhaps twice, then capture it."""
         # On the stream in force: cuBLAS keeps memory for each that it meets, 32 MiB on SM90.
         first = function()
-        if self._stream is None:  # PyTorch's own is of the GPU on which it captured first of all
-            self._stream = torch.cuda.Stream()
-        graph = torch.cuda.CUDAGraph()
         try:
+            if self._stream is None:  # PyTorch's own is of the GPU on which it captured first
+                self._stream = torch.cuda.Stream()
+            graph = torch.cuda.CUDAGraph()
             key = first.shape, first.dtype
             result = self._results.setdefault(key, torch.empty_like(first))
             with (
@@ -65,6 +65,8 @@ class CudaCapture:
                 ),
             ):
                 result.copy_(function())
+            captured = CudaGraph(graph, result)
+            replayed = captured.replay()  # the driver may take the graph's memory only now
         except RuntimeError as problem:
             if is_out_of_memory(problem):
                 raise NoRoomForGraph from problem
@@ -72,8 +74,7 @@ class CudaCapture:
                 raise
             raise NotCapturable(f"the forward pass waits for the device: {problem}") from problem
         self._pool = graph.pool()
-        captured = CudaGraph(graph, result)
-        return captured, captured.replay()
+        return captured, replayed
 
 
 def refuse_capture(reason: str) -> None:
