@@ -42,6 +42,12 @@ def wrong_kernel(x):
     tl.store(x, tl.arange(0, 16) + tl.arange(0, 32))
 
 
+@triton.jit
+def idle_kernel(x, SIZE: tl.constexpr):
+    """Load what nobody needs."""
+    tl.load(x + tl.arange(0, SIZE))
+
+
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield a good one, then one for each fault."""
     copy = Variant(
@@ -103,6 +109,13 @@ def variants(chip: Chip) -> Iterator[Variant]:
         name="repeated products",
         constants={"PRECISION": "tf32", "SIZE": 16},
         tile_rows=16,
+    )
+    yield replace(
+        copy,
+        name="idle",
+        kernel=idle_kernel,
+        signature={"x": "*bf16:16"},
+        constants={"SIZE": 1024},
     )
     yield replace(copy, name="wrong", kernel=wrong_kernel, signature={"x": "*i32:16"}, constants={})
     yield replace(copy, name="missing argument", constants={"SIZE": 1024})

@@ -37,6 +37,9 @@ _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 _GROUP_TILES = 16
 _COMBINE_BLOCK = 1024
 _MOST_SLOTS = 65535  # of rows, which CUDA's grids have at most on their second axis
+# For SM100 Triton 3.6 makes, without a word, an empty kernel of most taller tiles of packed weights;
+# 3.9 doesn't, and those between were not tried.
+_HAS_TALL_TILES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 # Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
 _CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
 
@@ -73,7 +76,8 @@ def experts(
     if x_TE.stride(1) != 1:
         x_TE = x_TE.contiguous()
     chip = chip_of(x_TE.device)
-    num_rows = _choose_rows(chip, x_TE.dtype, num_choices, num_experts)
+    format = gate_up.format or down.format
+    num_rows = _choose_rows(chip, x_TE.dtype, num_choices, num_experts, format)
     most_choices = (_MOST_SLOTS - num_experts) * num_rows
     if num_choices > most_choices:  # 131,072 tokens in float32, with eight experts each
         step = max(1, most_choices // num_chosen)
@@ -187,10 +191,14 @@ def _choose(chip: Chip, dtype: torch.dtype, format: str, rows: int) -> _Tile:
     return _Tile(rows, 128, _CODED_INPUTS[format], num_warps=8, num_stages=2)
 
 
-def _choose_rows(chip: Chip, dtype: torch.dtype, num_choices: int, num_experts: int) -> int:
-    """Choose the rows of tiles by how many an expert has on average."""
+def _choose_rows(
+    chip: Chip, dtype: torch.dtype, num_choices: int, num_experts: int, format: str = ""
+) -> int:
+    """Choose the rows of tiles by how many an expert has on average; format: of packed weights."""
     mean = num_choices / num_experts
     if dtype is torch.float32 or mean <= _FEW_ROWS or num_choices <= MOST_UNSORTED:
+        return _FEW_ROWS
+    if format and chip.has_tensor_memory and not _HAS_TALL_TILES:
         return _FEW_ROWS
     return _SOME_ROWS if mean <= 96 or chip.shared_bytes < 128 << 10 else _MANY_ROWS
 
@@ -517,7 +525,8 @@ def variants(chip: Chip) -> Iterator[Variant]:
         every_rows = (_FEW_ROWS,) if dtype is torch.float32 else (_FEW_ROWS, _SOME_ROWS, _MANY_ROWS)
         kinds = product(("", *_CODED_INPUTS), every_rows, (True, False), (True, False))
         for format, rows, is_even, is_sorted in kinds:
-            if rows <= _choose_rows(chip, dtype, 1 << 20, 1) and (is_sorted or rows == _FEW_ROWS):
+            most_rows = _choose_rows(chip, dtype, 1 << 20, 1, format)
+            if rows <= most_rows and (is_sorted or rows == _FEW_ROWS):
                 for is_clamped in (False, True):
                     given = (chip, dtype, letters, format, rows, is_even, is_sorted, is_clamped)
                     yield from _of_kind(*given)
