@@ -234,7 +234,9 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.passed_since.pop(sample, None)
                 continue
             is_passed = any(self.outranks(sample, other) for other in admitted)
-            if is_passed and sample in ready and sample.awaited is None:
+            # No longer, if the first sample of its request was preempted in this very plan.
+            is_ready = sample in ready and self.scheduler._is_ready(sample)
+            if is_passed and is_ready and sample.awaited is None:
                 since = self.passed_since.setdefault(sample, self.clock())
                 assert self.clock() - since <= PASSING_SECONDS, "passed for ever"
 
