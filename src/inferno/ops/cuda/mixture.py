@@ -37,8 +37,8 @@ _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 _GROUP_TILES = 16
 _COMBINE_BLOCK = 1024
 _MOST_SLOTS = 65535  # of rows, which CUDA's grids have at most on their second axis
-# For SM100 Triton 3.6 makes, without a word, an empty kernel of most taller tiles of packed weights;
-# 3.9 doesn't, and those between were not tried.
+# For SM100 Triton 3.6 makes an empty kernel of most taller tiles of packed weights, and says
+# nothing; 3.9 doesn't, and those between were not tried.
 _HAS_TALL_TILES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 # Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
 _CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
