@@ -150,7 +150,7 @@ def test_all_tiles_of_a_weight_have_one_kind_of_tensor_core_instruction() -> Non
     for chip in CHIPS:
         for num_rows in range(1, 300):
             for is_gated in (False, True):
-                tile = products._choose_tile(chip, num_rows, is_gated=is_gated)
+                tile = products._choose_tile(chip, num_rows, is_gated=is_gated, is_packed=True)
                 assert tile.block_outputs >= 64
                 assert tile.num_warps % 4 == 0
             for dtype in (torch.float16, torch.bfloat16):

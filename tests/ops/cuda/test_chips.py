@@ -57,7 +57,7 @@ def test_a_chip_without_warpgroups_has_the_tiles_of_one_that_never_had_them(
         return [
             *(fp8_products._choose(chip, n) for n in (1, 17, 65)),
             *(
-                products._choose_tile(chip, n, is_gated=is_gated)
+                products._choose_tile(chip, n, is_gated=is_gated, is_packed=True)
                 for n in (1, 17, 33, 65)
                 for is_gated in (False, True)
             ),

@@ -17,7 +17,7 @@ from inferno import ops
 from inferno.config.mixture import Activation, ClampedSwiGLU, MixtureConfig, PlainSwiGLU
 from inferno.layers.moe import MixtureOfExperts
 from inferno.ops import NotCapturable, StoredRows, cuda, matrices, reference
-from inferno.ops.cuda import mixture, routing
+from inferno.ops.cuda import chips, mixture, products, routing
 from inferno.ops.cuda.chips import CHIPS, Chip
 from inferno.ops.cuda.dequantize import bfloat16_bits
 from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, CodedWeight, allocate
@@ -483,12 +483,12 @@ def test_outputs_are_summed_by_rank_whoever_shares_the_batch(
     assert found[:4, 0].tolist() == [0.0, 1.0, 1.0, 0.0]
 
 
-def _lacks_tall_tiles(chip: Chip) -> bool:
-    return chip.has_tensor_memory and not mixture._HAS_TALL_TILES
-
-
 def test_what_an_old_triton_makes_empty_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixture, "_HAS_TALL_TILES", False)
+    monkeypatch.setattr(chips, "_IS_OLD_TRITON", True)
+    for chip in CHIPS:
+        tile = products._choose_tile(chip, 4096, is_gated=False, is_packed=True)
+        assert tile.block_rows == (32 if chip.capability == 100 else 128)
+        assert products._choose_tile(chip, 4096, is_gated=False, is_packed=False).block_rows == 128
     rows = {
         (chip.capability, format): mixture._choose_rows(chip, torch.bfloat16, 1 << 20, 8, format)
         for chip in CHIPS
@@ -512,7 +512,7 @@ def test_inputs_are_added_in_one_order_whatever_the_batch(
         )
         for num_choices in (1, 4, 64, 65, 512, 513, 4000, 100_000)
     }
-    if dtype is not torch.float32 and not (format and _lacks_tall_tiles(chip)):
+    if dtype is not torch.float32 and (not format or chip.has_tall_packed_tiles):
         assert len(tiles) >= 2, "there is a choice"
     if format:
         assert len({tile.inputs for tile in tiles}) == 1

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+import triton
+
+# For SM100 Triton 3.6 makes an empty kernel of most tall tiles of packed weights, and says nothing;
+# 3.9 doesn't, and those between were not tried.
+_IS_OLD_TRITON = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class Chip:
     def has_tensor_memory(self) -> bool:
         """Return whether the tensor cores leave sums in a memory of their own."""
         return 100 <= self.capability < 120
+
+    @property
+    def has_tall_packed_tiles(self) -> bool:
+        """Return whether this Triton compiles tall tiles of packed weights for the chip."""
+        return not (self.has_tensor_memory and _IS_OLD_TRITON)
 
 
 CHIPS: tuple[Chip, ...] = (

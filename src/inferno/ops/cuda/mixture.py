@@ -37,9 +37,6 @@ _FEW_ROWS, _SOME_ROWS, _MANY_ROWS = 16, 64, 128
 _GROUP_TILES = 16
 _COMBINE_BLOCK = 1024
 _MOST_SLOTS = 65535  # of rows, which CUDA's grids have at most on their second axis
-# For SM100 Triton 3.6 makes an empty kernel of most taller tiles of packed weights, and says
-# nothing; 3.9 doesn't, and those between were not tried.
-_HAS_TALL_TILES = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
 # Two chunks, in every tile: the order of inputs is that of slots, so it depends on their number.
 _CODED_INPUTS = {format.name: 2 * chunk_inputs(format) for format in SLOTS}
 
@@ -198,7 +195,7 @@ def _choose_rows(
     mean = num_choices / num_experts
     if dtype is torch.float32 or mean <= _FEW_ROWS or num_choices <= MOST_UNSORTED:
         return _FEW_ROWS
-    if format and chip.has_tensor_memory and not _HAS_TALL_TILES:
+    if format and not chip.has_tall_packed_tiles:
         return _FEW_ROWS
     return _SOME_ROWS if mean <= 96 or chip.shared_bytes < 128 << 10 else _MANY_ROWS
 

@@ -173,7 +173,7 @@ def _choose_split(
     return _Split(block_outputs, block_rows, fitting[0] if fitting else 2)
 
 
-def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
+def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool, is_packed: bool) -> _Tile:
     """Choose for so many rows: few of them leave fewer tiles, which had better be small then.
 
     Of 64 outputs at least: the tensor cores of every chip then have one instruction for all tiles.
@@ -181,7 +181,7 @@ def _choose_tile(chip: Chip, num_rows: int, *, is_gated: bool) -> _Tile:
     if num_rows <= SPLIT_ROWS:
         # Bound by reading the weight: as many steps on their way as leave room for two programs.
         return _Tile(64, SPLIT_ROWS, 4, 5 if chip.shared_bytes > 100 << 10 else 4)
-    if num_rows <= 32:
+    if num_rows <= 32 or (is_packed and not chip.has_tall_packed_tiles):
         return _Tile(64, 32, 4, 3)
     if is_gated and not chip.has_warpgroups:
         # A warp keeps its operands in registers too: four warps have too few for 64 outputs, and
@@ -231,7 +231,7 @@ def _launch(
         )
         return
     assert format is not None or is_invariant, "cuBLAS makes plain products of many rows"
-    tile = _choose_tile(chip, num_rows, is_gated=is_gated)
+    tile = _choose_tile(chip, num_rows, is_gated=is_gated, is_packed=format is not None)
     num_row_tiles = triton.cdiv(num_rows, tile.block_rows)
     in_group = min(num_row_tiles, ROW_TILES)
     num_output_tiles = triton.cdiv(num_outputs, tile.block_outputs)
@@ -517,8 +517,12 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 is_bound_by_memory=True,
                 is_in_check=is_plain and num_rows == 1 and format is None,
             )
-        for num_rows in (SPLIT_ROWS, 32, _GATED_ROWS, *(() if is_gated else (2 * _GATED_ROWS,))):
-            tile = _choose_tile(chip, num_rows, is_gated=is_gated)
+        every_rows = (SPLIT_ROWS, 32, _GATED_ROWS, *(() if is_gated else (2 * _GATED_ROWS,)))
+        tiles = [
+            _choose_tile(chip, num_rows, is_gated=is_gated, is_packed=format is not None)
+            for num_rows in every_rows
+        ]
+        for tile in dict.fromkeys(tiles):
             yield Variant(
                 name=f"tiled_linear_{name}_{tile.block_rows}",
                 kernel=tiled_linear_kernel,
@@ -530,7 +534,7 @@ def variants(chip: Chip) -> Iterator[Variant]:
                 work=_work(format, tile.block_outputs * (1 + is_gated), tile.block_rows),
                 uses_tensor_cores=True,
                 tile_rows=tile.block_outputs,
-                is_in_check=is_plain and num_rows == 128 and format in (None, MXFP4),
+                is_in_check=is_plain and tile == tiles[-1] and format in (None, MXFP4),
             )
 
 
