@@ -116,7 +116,19 @@ ALLOWED_STACK: dict[str, Stack] = {
 # What Triton 3.6, which comes with PyTorch 2.11, takes besides. "Little" is a few words of a thread
 # each time around a loop of hundreds of instructions.
 ALLOWED_BY_3_6: dict[str, Stack] = {
-    r"add_rms_norm fp16 odd width 8192": Stack(16, "no loop: read once", (90,)),
+    r"add_rms_norm fp16 odd width 8192": Stack(16, "no loop: read once", (90, 100)),
+    r"prefill_attention_kernel (bfloat16 bfloat16|float16 float16) 64 128$": Stack(
+        16, "stops at 128 registers; read once, after the loop over keys", (100,)
+    ),
+    r"prefill_attention_kernel float32 int8 64 16$": Stack(
+        8, "stops at 128 registers; read once, after the loop over keys", (100,)
+    ),
+    r"decode_attention_kernel (bfloat16 bfloat16|float16 float16) (80|96) 32$": Stack(
+        24, "stops at 128 registers; not read in the loop over keys", (100,)
+    ),
+    r"decode_attention_kernel float32 float32 128 16$": Stack(
+        8, "stops at 96 registers; not read in the loop over keys", (100,)
+    ),
     r"prefill_attention_kernel float32 \w+ (64|80|96|128) ": Stack(
         32, "stops at 80, 128 or 168 registers; read once, after the loop over keys", (80, 89)
     ),
@@ -133,10 +145,13 @@ ALLOWED_BY_3_6: dict[str, Stack] = {
         24, "stops at 128 registers; little is read in the loop", (89,)
     ),
     r"split_linear_mxfp4_bf16_(bf16|fp32)_16$": Stack(
-        8, "stops at 80 registers; little is read in the loop", (89, 90)
+        8, "stops at 80 registers; little is read in the loop", (89, 90, 100)
     ),
     r"split_linear_int4_bf16_bf16_gated_8$": Stack(
-        16, "stops at 128 registers; little is read in the loop", (90,)
+        16, "stops at 128 registers; little is read in the loop", (90, 100)
+    ),
+    r"experts (gate_up|down) fp16 mxfp4 16 rows even (un)?sorted$": Stack(
+        16, "stops at 80 registers; read once, after the loop", (100,)
     ),
     r"experts down bf16 int8 64 rows even sorted": Stack(
         24, "stops at 128 registers; read once, after the loop", (80, 89)
