@@ -84,7 +84,7 @@ class DeviceUnavailable(InfernoError):
 class NotEnoughMemory(InfernoError):
     """Raised when weights or cache don't fit into the device's memory.
 
-    `is_of_host` tells that it is the host's memory beside a GPU's that lacks.
+    `is_of_host` tells that the host's memory is short, and not that of its GPU.
     """
 
     def __init__(self, message: str, *, is_of_host: bool = False) -> None:
