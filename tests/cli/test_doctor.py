@@ -375,15 +375,16 @@ def test_doctor_is_a_command_with_help() -> None:
     assert "--json" in CliRunner().invoke(app, ["doctor", "--help"]).stdout
 
 
-def test_a_bandwidth_is_measured_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bandwidth_of_each_gpu_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = fake_gpus(monkeypatch)
     gpus.capabilities = [(9, 0), (8, 0)]
     monkeypatch.setattr(probe, "copy_bandwidth", lambda device: 1e12 * (1 + device.index))
-    found = {each.name: each.bandwidth for each in probe._devices(measures=True)}
+    found = {each.name: each.bandwidth for each in probe._devices(measures_all=False)}
     assert found == {"cpu": None, "cuda:0": 1e12, "cuda:1": 2e12}
-    assert {each.bandwidth for each in probe._devices(measures=False)} == {None}
     gpus.problem_of_one = RuntimeError("CUDA error: busy\nmore")
-    assert [each.error for each in probe._devices(measures=True)][1:] == ["CUDA error: busy"] * 2
+    assert [each.error for each in probe._devices(measures_all=True)][1:] == [
+        "CUDA error: busy"
+    ] * 2
 
 
 def test_a_gpu_without_room_for_the_measurement_is_told_all_the_same(
@@ -395,11 +396,23 @@ def test_a_gpu_without_room_for_the_measurement_is_told_all_the_same(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(probe, "copy_bandwidth", find_no_room)
-    _, gpu = probe._devices(measures=True)
+    _, gpu = probe._devices(measures_all=True)
     assert (gpu.model, gpu.error, gpu.bandwidth) == ("Fake H100", None, None)
     assert "copies not measured: its memory has no room" in doctor._device(asdict(gpu))
-    _, gpu = probe._devices(measures=False)
-    assert "copies not measured: see --measure" in doctor._device(asdict(gpu))
+
+
+def test_a_gpu_that_others_use_is_measured_only_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpus = fake_gpus(monkeypatch)
+    gpus.free = gpus.total // 2
+    monkeypatch.setattr(probe, "copy_bandwidth", lambda _device: 1e12)
+    _, gpu = probe._devices(measures_all=False)
+    assert gpu.bandwidth is None
+    assert "not measured: others hold 4" in doctor._device(asdict(gpu))
+    assert "; see --measure" in doctor._device(asdict(gpu))
+    _, gpu = probe._devices(measures_all=True)
+    assert gpu.bandwidth == 1e12
 
 
 def test_a_gpu_that_fails_while_it_is_measured_does_not_answer(
@@ -411,7 +424,7 @@ def test_a_gpu_that_fails_while_it_is_measured_does_not_answer(
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(probe, "copy_bandwidth", fail)
-    _, gpu = probe._devices(measures=True)
+    _, gpu = probe._devices(measures_all=True)
     assert gpu.error == "CUDA error: an illegal memory access was encountered"
 
 

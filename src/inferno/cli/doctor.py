@@ -33,7 +33,11 @@ def doctor(
         typer.Option(help="With MODEL: look at this chat template instead of its own."),
     ] = None,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure how fast each GPU copies: a second each.")
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure how fast GPUs copy that others use too; the others are measured anyway.",
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; null is what can't be found out.")
@@ -51,7 +55,7 @@ def doctor(
     if revision is not None or chat_template is not None:
         raise typer.BadParameter("--revision and --chat-template go with a MODEL")
     with one_line_errors(debug=False, loads_model=False):
-        facts = gather_facts(measures=measure)
+        facts = gather_facts(measures_all=measure)
         problems = find_problems(facts)
         if as_json:
             report = {**facts, "problems": [asdict(problem) for problem in problems]}

@@ -37,13 +37,13 @@ _PROBE_SECONDS = 120
 _OF_CUDA = ("why_not", "why_no_kernels", "triton_cache", "visible_devices")
 
 
-def gather_facts(root: Path = machine.ROOT, *, measures: bool = False) -> Facts:
+def gather_facts(root: Path = machine.ROOT, *, measures_all: bool = False) -> Facts:
     """Gather all that can be found out; `root` is where proc/ and sys/ are.
 
-    measures    whether GPUs are to copy something, for their bandwidth.
+    measures_all    whether GPUs that others use are to copy something too, for their bandwidth.
     """
     command = [sys.executable, "-P", "-m", "inferno.engine.execution.probe"]
-    probed = probe_torch([*command, "--measure"] if measures else command)
+    probed = probe_torch([*command, "--measure"] if measures_all else command)
     return {
         "versions": _versions(probed),
         "system": _system(root),

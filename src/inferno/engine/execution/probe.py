@@ -18,6 +18,7 @@ from inferno import ops
 from inferno.compiled_kernels import why_not
 from inferno.engine.execution.gpu import (
     copy_bandwidth,
+    gpu_memory,
     triton_folder,
     why_no_cuda,
     why_no_kernels,
@@ -25,6 +26,9 @@ from inferno.engine.execution.gpu import (
 from inferno.ops import reference
 from inferno.out_of_memory import is_out_of_memory
 from inferno.weights.memory import available_bytes
+
+# Bytes that others may hold of a GPU that is measured unasked: a screen holds less, a model more.
+_MOST_HELD = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,11 @@ class Device:
     why_unmeasured: str | None = None
 
 
-def probe(*, measures: bool = False) -> dict[str, object]:
+def probe(*, measures_all: bool = False) -> dict[str, object]:
     """Collect what PyTorch and the engine find on this machine, in values that JSON has.
 
-    measures    whether GPUs are to copy something, which takes a second and two GB of each.
+    measures_all    whether GPUs that others use are to copy something too, which takes a second
+                    and two GB of each.
     """
     return {
         "torch": str(torch.__version__),
@@ -61,7 +66,7 @@ def probe(*, measures: bool = False) -> dict[str, object]:
             "triton_cache": str(triton_folder()),
             "visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         },
-        "devices": [asdict(device) for device in _devices(measures=measures)],
+        "devices": [asdict(device) for device in _devices(measures_all=measures_all)],
         "kernels": {"isa": ops.isa(torch.device("cpu")), "why_not": why_not()},
         "ops": {kind: serving(kind) for kind in ops.BACKENDS},
     }
@@ -78,20 +83,25 @@ def serving(kind: str) -> dict[str, str]:
     return found
 
 
-def _devices(*, measures: bool) -> Iterator[Device]:
+def _devices(*, measures_all: bool) -> Iterator[Device]:
     yield Device("cpu", available_bytes=available_bytes(torch.device("cpu")))
     for index in range(torch.cuda.device_count()):
-        yield _cuda_device(index, measures=measures)
+        yield _cuda_device(index, measures_all=measures_all)
     if torch.backends.mps.is_available():
         yield Device("mps")
 
 
-def _cuda_device(index: int, *, measures: bool) -> Device:
+def _cuda_device(index: int, *, measures_all: bool) -> Device:
     name = f"cuda:{index}"
     try:
         found = torch.cuda.get_device_properties(index)
         free = available_bytes(torch.device(name))
-        bandwidth, why_unmeasured = _measure(name) if measures else (None, "see --measure")
+        held = gpu_memory(torch.device(name)).others
+        if measures_all or held <= _MOST_HELD:
+            bandwidth, why_unmeasured = _measure(name)
+        else:
+            why_unmeasured = f"others hold {held / 1e9:.1f} GB of it; see --measure"
+            bandwidth = None
     except (RuntimeError, AssertionError) as problem:  # taken by another process, or broken
         return Device(name, error=str(problem).strip().partition("\n")[0])
     capability = f"{found.major}.{found.minor}"
@@ -113,4 +123,4 @@ def _measure(name: str) -> tuple[float | None, str | None]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe(measures="--measure" in sys.argv[1:])))
+    print(json.dumps(probe(measures_all="--measure" in sys.argv[1:])))
