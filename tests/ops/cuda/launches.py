@@ -1,6 +1,6 @@
 """What a launch has Triton compile, told without a compiler; and what is listed, in the same words.
 
-A form has no sizes of a model's own: neither what is a multiple of 16, nor the constants of _SIZES.
+A form has no sizes of a model's own: not even whether they are multiples of 16.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.shipped import shipped_variants
 from inferno.ops.cuda.variants import Variant
 
-# Powers of two that follow from a model's numbers of experts and of choices.
-_SIZES: dict[str, tuple[str, ...]] = {"route_kernel": ("BLOCK_X", "BLOCK_A")}
 _DEFAULTS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
 
 
@@ -92,9 +90,7 @@ def listed_form(variant: Variant) -> Form:
 
 
 def _form(kernel: Any, arguments: Mapping[str, object], options: Mapping[str, object]) -> Form:
-    name = kernel.fn.__name__
-    kept = {each: value for each, value in arguments.items() if each not in _SIZES.get(name, ())}
-    return Form(name, tuple(sorted(kept.items())), tuple(options.items()))
+    return Form(kernel.fn.__name__, tuple(sorted(arguments.items())), tuple(options.items()))
 
 
 @contextmanager

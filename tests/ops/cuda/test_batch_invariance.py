@@ -8,23 +8,26 @@ they meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from inferno.config.mixture import ClampedSwiGLU, PlainSwiGLU
 from inferno.ops import AttentionKind, PackedWeight, RowRanges, cuda, reference
-from inferno.ops.cuda import mixture, packed_weights, paged_attention, products
+from inferno.ops.cuda import chips, mixture, packed_weights, paged_attention, products
 from inferno.ops.cuda.attention_kernels import SHORT_SPLIT
-from inferno.ops.cuda.chips import CHIPS
-from inferno.ops.cuda.packed_weights import SLOTS, CodedWeight, InvariantFloats
+from inferno.ops.cuda.chips import CHIPS, Chip
+from inferno.ops.cuda.packed_weights import SLOTS, CodedExperts, CodedWeight, InvariantFloats
 from inferno.ops.packed import pack_mxfp4
 from inferno.quantization import FLOAT16, INT8, MXFP4, RowRange, WeightFormat
 from tests.ops.cuda.interpreted_products import in_order, intercepted, needs_interpreter
+from tests.ops.cuda.test_mixture import assert_close, expected_mixture, make_weights
 from tests.ops.cuda.test_paged_attention import Requests, Shape, half
 
 pytestmark = pytest.mark.gpu
@@ -159,6 +162,187 @@ def test_all_tiles_of_a_weight_have_one_kind_of_tensor_core_instruction() -> Non
                     of_experts = mixture._choose(chip, dtype, format, rows)
                     assert of_experts.outputs >= 64
                     assert of_experts.num_warps % 4 == 0
+
+
+# Mixtures: outputs are the rows of a tile there, and tokens its columns
+
+
+NUM_EXPERTS, NUM_CHOSEN = 5, 3
+# Whether choices are sorted, and the rows of their tiles, with so many tokens.
+TILES = {1: (False, 16), 7: (False, 16), 25: (True, 16), 50: (True, 64), 162: (True, 128)}
+MOST_TOKENS = max(TILES)
+CHAIN = 16  # inputs that a tensor core adds up at once
+
+
+@pytest.fixture(params=[80, 90], ids="SM{}".format)
+def chip(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chip]:
+    """A chip that launches choose for."""
+    found = next(each for each in CHIPS if each.capability == request.param)
+    monkeypatch.setattr(chips, "INTERPRETED", found)
+    chips.chip_of.cache_clear()
+    yield found
+    chips.chip_of.cache_clear()
+
+
+def choices_of(tokens_T: Tensor) -> Tensor:
+    """Return the experts of some tokens, the same whoever else is there; many have the third."""
+    made = torch.rand(MOST_TOKENS, NUM_EXPERTS, generator=torch.Generator().manual_seed(3))
+    made[:, 2] += 0.5
+    return made.argsort(dim=1, descending=True)[tokens_T, :NUM_CHOSEN]
+
+
+def powers_of_two(format: WeightFormat, num_outputs: int, num_inputs: int) -> Any:
+    """Return the weights of experts; all values of one are 2 to the power of its index."""
+    shape = torch.Size((NUM_EXPERTS, num_outputs, num_inputs))
+    values_XOI = (2.0 ** torch.arange(NUM_EXPERTS))[:, None, None].repeat(1, *shape[1:])
+    if format is FLOAT16:
+        return values_XOI.half()
+    made = packed_weights.allocate(shape, torch.float16, [RowRange(num_outputs, format)])
+    assert isinstance(made, CodedExperts)
+    for index, values_OI in enumerate(values_XOI):
+        made[index].fill(0, pack_mxfp4(values_OI) if format is MXFP4 else values_OI)
+    return made
+
+
+def labels_of(tokens_T: Tensor, num_inputs: int) -> Tensor:
+    """Return float16 whose bits are a number, from 1 on, for each input of each token."""
+    labels_TI = 1 + tokens_T[:, None] * num_inputs + torch.arange(num_inputs)
+    assert labels_TI.max() < 1 << 16
+    return torch.from_numpy(labels_TI.numpy().astype(np.uint16).view(np.float16))
+
+
+class Before:
+    """A kernel, before each launch of which something is done with its arguments."""
+
+    def __init__(self, kernel: Any, act: Callable[..., None]) -> None:
+        self.kernel, self.act = kernel, act
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(*arguments: Any, **constants: Any) -> None:
+            self.act(*arguments, IS_SORTED=constants["IS_SORTED"], ROWS=constants["ROWS"])
+            self.kernel[grid](*arguments, **constants)
+
+        return launch
+
+
+# For each token and expert, and each program: the chains of inputs that are added up.
+Met = dict[tuple[int, int], dict[Any, list[tuple[int, ...]]]]
+
+
+def meetings(
+    gate_up: Any, down: Any, sizes: tuple[int, int], num_tokens: int
+) -> tuple[list[Met], set[tuple[bool, int]]]:
+    """Return what tokens of labels meet in both products, and of which tiles these were made.
+
+    sizes  inputs of both. The second one's are labels too, in place of the first one's results.
+
+    Only the first tile of outputs is computed, for the others take their inputs by the same lines;
+    and nothing is summed by rank.
+    """
+    tokens_T = torch.arange(MOST_TOKENS - num_tokens, MOST_TOKENS)
+    found: list[Met] = []
+    tiles = set()
+
+    def begin(*_: Any, IS_SORTED: bool, ROWS: int) -> None:
+        found.append(defaultdict(lambda: defaultdict(list)))
+        tiles.add((IS_SORTED, ROWS))
+
+    def begin_second(hidden: Tensor, _: Any, order: Tensor, *more: Any, **tile: Any) -> None:
+        choices_P = order.long() if tile["IS_SORTED"] else torch.arange(len(hidden))
+        hidden.copy_(labels_of(tokens_T[choices_P // NUM_CHOSEN], sizes[1]))
+        begin(**tile)
+
+    def note(a_NK: Any, b_KM: Any, d_NM: Any) -> Any:
+        num_inputs = sizes[len(found) - 1]
+        for column in b_KM.view(np.uint16).T.astype(int):
+            for chain in column.reshape(-1, CHAIN):
+                if chain.any():
+                    expert = round(np.log2(float(a_NK.max())))
+                    met = found[-1][(int(chain[0]) - 1) // num_inputs, expert]
+                    met[programs[-1]].append(tuple(((chain - 1) % num_inputs).tolist()))
+        return d_NM
+
+    with pytest.MonkeyPatch.context() as patch, intercepted(note) as programs:
+        patch.setattr(mixture, "_grid", lambda num_slots, *_: (1, num_slots, 1))
+        patch.setattr(mixture, "combine_kernel", MagicMock())
+        patch.setattr(mixture, "gate_up_kernel", Before(mixture.gate_up_kernel, begin))
+        patch.setattr(mixture, "down_kernel", Before(mixture.down_kernel, begin_second))
+        cuda.experts(
+            *(labels_of(tokens_T, sizes[0]), choices_of(tokens_T), torch.ones(num_tokens, 3)),
+            *(gate_up, down),
+            activation=PlainSwiGLU(),
+        )
+    return found, tiles
+
+
+@needs_interpreter
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_inputs_meet_an_expert_in_one_order_beside_any_number_of_tokens(
+    format: WeightFormat, chip: Chip
+) -> None:
+    sizes = 352, 320  # both more than a step has, of any format
+    weights = powers_of_two(format, 2 * sizes[1], sizes[0]), powers_of_two(format, *sizes)
+    orders: list[set[tuple[tuple[int, ...], ...]]] = [set(), set()]
+    for num_tokens, tile in TILES.items():
+        found, tiles = meetings(*weights, sizes, num_tokens)
+        assert tiles == {tile}
+        tokens_T = torch.arange(MOST_TOKENS - num_tokens, MOST_TOKENS)
+        chosen = zip(tokens_T.tolist(), choices_of(tokens_T).tolist(), strict=True)
+        choices = {(token, expert) for token, experts in chosen for expert in experts}
+        for met, order in zip(found, orders, strict=True):
+            assert set(met) == choices
+            order |= {tuple(chains) for of in met.values() for chains in of.values()}
+            assert len(order) == 1, f"{num_tokens} tokens have another order"
+    for [chains], num_inputs in zip(orders, sizes, strict=True):
+        assert all(chain == tuple(range(chain[0], chain[0] + CHAIN)) for chain in chains)
+        firsts = [chain[0] for chain in chains]
+        assert sorted(firsts) == list(range(0, num_inputs, CHAIN)), "each once"
+        assert firsts[0] == 0
+        assert format is not FLOAT16 or firsts == sorted(firsts)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_mixtures_have_the_same_bits_beside_any_number_of_tokens(
+    format: WeightFormat, device: torch.device
+) -> None:
+    stored = None if format is FLOAT16 else format
+    size = 272
+    given = make_weights(device, torch.float16, stored, size=size, inner=32)
+    tokens_T = torch.arange(MOST_TOKENS)
+    experts_TA = choices_of(tokens_T).to(device)
+    generator = torch.Generator().manual_seed(5)
+    x_TE = torch.randn(MOST_TOKENS, size, generator=generator).half().to(device)
+    weights_TA = torch.rand(MOST_TOKENS, NUM_CHOSEN, generator=generator).to(device)
+    with in_order():
+        together = given.apply(x_TE, experts_TA, weights_TA, ClampedSwiGLU())
+        for num_tokens in TILES:
+            some = slice(MOST_TOKENS - num_tokens, None)
+            apart = x_TE[some], experts_TA[some], weights_TA[some]
+            found = given.apply(*apart, ClampedSwiGLU())
+            assert torch.equal(found, together[some]), num_tokens
+    few = x_TE[:4], experts_TA[:4], weights_TA[:4]
+    assert_close(together[:4], expected_mixture(*few, given, ClampedSwiGLU()))
+
+
+@pytest.mark.parametrize("num_tokens", [1, 40])
+def test_experts_are_summed_from_rank_0_on(num_tokens: int, device: torch.device) -> None:
+    """Products are biases, so that each rank's is known bit for bit."""
+    generator = torch.Generator().manual_seed(6)
+    num_chosen, size = 8, 40
+    bias_XE = torch.randn(16, size, generator=generator).to(device)
+    experts_TA = torch.rand(num_tokens, 16, generator=generator).argsort(1)[:, :num_chosen]
+    experts_TA = experts_TA.to(device)
+    weights_TA = torch.rand(num_tokens, num_chosen, generator=generator).to(device)
+    found = cuda.experts(
+        *(torch.ones(num_tokens, size, device=device), experts_TA, weights_TA),
+        *(torch.zeros(16, 32, size, device=device), torch.zeros(16, size, 16, device=device)),
+        activation=PlainSwiGLU(),
+        down_bias_XE=bias_XE,
+    )
+    expected = torch.zeros(num_tokens, size, device=device)
+    for rank in range(num_chosen):
+        expected += weights_TA[:, rank, None] * bias_XE[experts_TA[:, rank]]
+    assert torch.equal(found, expected)
 
 
 def attend(requests: Requests, chunks: list[range | None]) -> list[Tensor]:

@@ -515,8 +515,7 @@ def combine_kernel(
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield the kernels for every type, format, tile and order, and combine's for every type.
 
-    Experts have either SwiGLU without biases or the clamped one with them, and a layer has at most
-    SORTED_BLOCK of them: no model has other pairs, or more.
+    Experts have SwiGLU without biases or the clamped one with them: no model has other pairs.
     """
     for dtype, letters in TYPE_NAMES.items():
         every_rows = (_FEW_ROWS,) if dtype is torch.float32 else (_FEW_ROWS, _SOME_ROWS, _MANY_ROWS)

@@ -24,16 +24,19 @@ from inferno.ops import reference
 from inferno.ops.cuda.chips import Chip
 from inferno.ops.cuda.variants import TYPE_NAMES, Variant, Work
 
-_MOST_EXPERTS = 1024  # which a program looks through at once
+# Experts that the router looks through at once: every power of two from a warp's threads on.
+_ROUTED_BLOCKS = (32, 64, 128, 256, 512, 1024)
+_MOST_CHOSEN = 32  # one for each thread of a warp
 MOST_UNSORTED = 64  # choices; beyond, programs that find nothing cost more than the sort's launch
-# Experts that a program looks through at once, at least: else each number of them is a kernel more.
-SORTED_BLOCK = 128
+SORTED_BLOCK = 128  # experts that a product's program looks through at once
 _SORT_BLOCK = 2048
 
 
 def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Tensor, Tensor]:
     num_tokens, num_experts = logits_TX.shape
-    if logits_TX.dtype not in TYPE_NAMES or num_experts > _MOST_EXPERTS or logits_TX.stride(1) != 1:
+    block = next((block for block in _ROUTED_BLOCKS if block >= num_experts), None)
+    is_taken = logits_TX.dtype in TYPE_NAMES and logits_TX.stride(1) == 1
+    if not is_taken or block is None or num_chosen > _MOST_CHOSEN:
         return reference.route(logits_TX, num_chosen, renormalize=renormalize)
     experts_TA = logits_TX.new_empty((num_tokens, num_chosen), dtype=torch.int64)
     weights_TA = logits_TX.new_empty((num_tokens, num_chosen), dtype=torch.float32)
@@ -46,8 +49,8 @@ def route(logits_TX: Tensor, num_chosen: int, *, renormalize: bool) -> tuple[Ten
             num_experts,
             num_chosen,
             RENORMALIZE=renormalize,
-            BLOCK_X=triton.next_power_of_2(num_experts),
-            BLOCK_A=triton.next_power_of_2(num_chosen),
+            BLOCK_X=block,
+            BLOCK_A=_MOST_CHOSEN,
             num_warps=1,
             num_stages=1,
         )
@@ -130,9 +133,9 @@ def order_of(experts_TA: Tensor, num_experts: int, num_rows: int) -> Order:
     sort_choices_kernel[(num_experts,)](
         *(experts_TA, order_P, bounds_2X, num_choices, num_experts), BLOCK=_SORT_BLOCK
     )
-    block = max(SORTED_BLOCK, triton.next_power_of_2(num_experts))
     num_slots = num_choices // num_rows + num_experts
-    return Order((experts_TA, order_P, bounds_2X), num_slots, {"IS_SORTED": True, "BLOCK": block})
+    constants = {"IS_SORTED": True, "BLOCK": SORTED_BLOCK}
+    return Order((experts_TA, order_P, bounds_2X), num_slots, constants)
 
 
 @triton.jit(do_not_specialize=["num_choices"])
@@ -163,15 +166,24 @@ def sort_choices_kernel(experts, order, bounds, num_choices, num_experts, BLOCK:
 @triton.jit
 def _sorted_rows(slot, order, bounds, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Return a slot's expert, its rows' places in the order, their choices, and which exist."""
-    x = tl.arange(0, BLOCK)
-    starts_X = tl.load(bounds + x, mask=x < num_experts, other=0)
-    slots_X = tl.where(x < num_experts, starts_X // ROWS + x, slot + 1)
-    expert = tl.maximum(tl.sum((slots_X <= slot).to(tl.int32), axis=0) - 1, 0)
+    # The first block stands before the loop, where no test of the loop delays what it loads.
+    counts_X = _is_begun(slot, bounds, 0, num_experts, ROWS, BLOCK)
+    for first in range(BLOCK, num_experts, BLOCK):
+        counts_X += _is_begun(slot, bounds, first, num_experts, ROWS, BLOCK)
+    expert = tl.maximum(tl.sum(counts_X, axis=0) - 1, 0)
     start = tl.load(bounds + expert)
     end = tl.load(bounds + num_experts + expert)
     places_M = start + (slot - start // ROWS - expert) * ROWS + tl.arange(0, ROWS)
     is_row = places_M < end
     return expert, places_M, tl.load(order + places_M, mask=is_row, other=0), is_row
+
+
+@triton.jit
+def _is_begun(slot, bounds, first, num_experts, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return 1 for each expert from `first` on whose slots begin at this one or before, else 0."""
+    x = first + tl.arange(0, BLOCK)
+    starts_X = tl.load(bounds + x, mask=x < num_experts, other=0)
+    return ((x < num_experts) & (starts_X // ROWS + x <= slot)).to(tl.int32)
 
 
 @triton.jit
@@ -211,24 +223,24 @@ def rows_of_slot(
 
 
 def variants(chip: Chip) -> Iterator[Variant]:
-    """Yield the router's kernel for models' numbers of experts and any type, and the sort's."""
+    """Yield the router's kernel for all types and numbers of experts, and the sort's."""
     for dtype, letters in TYPE_NAMES.items():
-        for num_experts, num_chosen in ((8, 2), (32, 4), (128, 8), (512, 16)):
+        for block in _ROUTED_BLOCKS:
             for renormalize in (True, False):
                 yield Variant(
-                    name=f"route {letters} {num_experts} experts"
+                    name=f"route {letters} {block} experts"
                     + (", renormalized" if renormalize else ""),
                     kernel=route_kernel,
                     signature={"logits": f"*{letters}:16", "logits_stride_t": "i32"}
                     | {"experts": "*i64:16", "weights": "*fp32:16"}
                     | dict.fromkeys(("num_experts", "num_chosen"), "i32"),
                     constants={"RENORMALIZE": renormalize}
-                    | {"BLOCK_X": num_experts, "BLOCK_A": num_chosen},
+                    | {"BLOCK_X": block, "BLOCK_A": _MOST_CHOSEN},
                     chip=chip,
                     num_warps=1,
                     num_stages=1,
-                    work=Work(num_bytes=num_experts * dtype.itemsize + num_chosen * 12),
-                    is_in_check=(letters, num_experts, renormalize) == ("bf16", 128, True),
+                    work=Work(num_bytes=block * dtype.itemsize + _MOST_CHOSEN * 12),
+                    is_in_check=(letters, block, renormalize) == ("bf16", 128, True),
                 )
     yield Variant(
         name="sort choices",
