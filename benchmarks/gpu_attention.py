@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from inferno import ops
 from inferno.ops import Batch, GroupTables, LayerKV
+from inferno.ops.cuda import paged_attention
 
 _BLOCK_SIZE = 16
+_LARGE_BLOCK_SIZE = 128  # that of which whole tiles are loaded by TMA descriptors
 _HEADS, _KV_HEADS, _HEAD_SIZE = 32, 8, 128
 FORWARD_TOKENS, NAIVE_TOKENS, MEMORY_TOKENS = 16384, 2048, 8192
 DECODE_REQUESTS, DECODE_CONTEXT = 64, 4096
@@ -41,6 +44,16 @@ def attention_figures(bench: Bench) -> Iterator[Figure]:
             yield Figure(
                 name, f"{seconds * 1e3:.2f} ms", round(peer / seconds, 3), f"{backend.name}", bar
             )
+    run, _ = _problem(bench, 1, num_tokens, num_tokens, _LARGE_BLOCK_SIZE)
+    by_boxes = bench.seconds(run)
+    with mock.patch.object(paged_attention, "is_boxed", return_value=False):
+        by_addresses = bench.seconds(run)
+    yield Figure(
+        f"the same, blocks of {_LARGE_BLOCK_SIZE}",
+        f"{by_boxes * 1e3:.2f} ms, without descriptors {by_addresses * 1e3:.2f} ms",
+        round(seconds / by_boxes, 3),
+        f"blocks of {_BLOCK_SIZE}",
+    )
     num_tokens = NAIVE_TOKENS if bench.is_gpu else 32
     run, (q, k, v) = _problem(bench, 1, num_tokens, num_tokens)
     seconds, naive = bench.seconds(run), bench.seconds(lambda: _naive(q, k, v))
@@ -83,14 +96,14 @@ def decode_attention_figures(bench: Bench) -> Iterator[Figure]:
 
 
 def _problem(
-    bench: Bench, num_requests: int, query_len: int, context: int
+    bench: Bench, num_requests: int, query_len: int, context: int, size: int = _BLOCK_SIZE
 ) -> tuple[Callable[[], Tensor], tuple[Tensor, Tensor, Tensor]]:
     """Return our op over a filled cache, and the same as plain tensors [1, H, T, D] of request 0.
 
-    The blocks of a request lie apart, as they do in a cache that was long in use.
+    Blocks have `size` positions. Those of a request lie apart, as in a cache that was long in use.
     """
     dtype = torch.bfloat16 if bench.is_gpu else torch.float16
-    device, size = bench.device, _BLOCK_SIZE
+    device = bench.device
     blocks = -(-context // size)
     kv = ops.empty_cache((num_requests * blocks + 1, size, _KV_HEADS, _HEAD_SIZE), dtype, device)
     kv.keys_NSKD.normal_()

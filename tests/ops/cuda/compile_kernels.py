@@ -202,6 +202,7 @@ class Compiled:
     wide_share        of the bytes that its text loads, those that come at least 128 bits at a time.
     repeats           the most warps that make one and the same product of matrices.
     num_stores        of the places where its text writes to the GPU's memory.
+    copies_boxes      whether descriptors' boxes are copied by the chip's own instruction for them.
     problems          what should not be so.
     """
 
@@ -218,6 +219,7 @@ class Compiled:
     wide_share: float = 0.0
     repeats: int = 1
     num_stores: int = 1
+    copies_boxes: bool = False
     seconds: float = 0.0
     problems: tuple[str, ...] = ()
 
@@ -302,6 +304,7 @@ def _measure(binary: Any) -> dict[str, Any]:
         "wide_share": wide_share(ptx),
         "repeats": repeats(binary.asm["ttgir"]),
         "num_stores": len(_STORE.findall(ptx)),
+        "copies_boxes": "cp.async.bulk.tensor" in ptx,
     }
 
 
@@ -407,6 +410,9 @@ def problems_of(variant: Variant, compiled: Compiled) -> Iterator[str]:
     wanted = [expected_tensor_cores(variant)] if variant.uses_tensor_cores else []
     if list(compiled.tensor_cores) != wanted:
         yield f"tensor cores: {list(compiled.tensor_cores)}, where {wanted} should be"
+    has_descriptors = any(kind.startswith("tensordesc") for kind in variant.signature.values())
+    if has_descriptors and not compiled.copies_boxes:
+        yield "no cp.async.bulk.tensor copies the boxes of its descriptors"
     once, _ = _allowed(ALLOWED_REPEATS, variant.name, (1, ""))
     if compiled.repeats > once:
         yield f"{compiled.repeats} warps make the same products, where {once} may"

@@ -48,6 +48,13 @@ def idle_kernel(x, SIZE: tl.constexpr):
     tl.load(x + tl.arange(0, SIZE))
 
 
+@triton.jit
+def boxed_kernel(boxes, x, out, SIZE: tl.constexpr):
+    """Copy without the boxes that a descriptor would load."""
+    i = tl.arange(0, SIZE)
+    tl.store(out + i, tl.load(x + i))
+
+
 def variants(chip: Chip) -> Iterator[Variant]:
     """Yield a good one, then one for each fault."""
     copy = Variant(
@@ -115,6 +122,13 @@ def variants(chip: Chip) -> Iterator[Variant]:
         name="idle",
         kernel=idle_kernel,
         signature={"x": "*bf16:16"},
+        constants={"SIZE": 1024},
+    )
+    yield replace(
+        copy,
+        name="no boxes",
+        kernel=boxed_kernel,
+        signature={**copy.signature, "boxes": "tensordesc<bf16[64, 64]>"},
         constants={"SIZE": 1024},
     )
     yield replace(copy, name="wrong", kernel=wrong_kernel, signature={"x": "*i32:16"}, constants={})

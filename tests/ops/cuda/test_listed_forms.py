@@ -89,8 +89,10 @@ def launch_products(chip: Chip) -> None:
 
 def launch_mixtures() -> None:
     biased = ClampedSwiGLU(), zeros(EXPERTS, 512, dtype=torch.float32)
-    for dtype, renormalize in product(TYPES, (False, True)):
-        CUDA.route(zeros(3, EXPERTS, dtype=dtype), CHOSEN, renormalize=renormalize)
+    # More experts than the kernel takes go to the reference.
+    for num_experts, num_chosen in ((8, 2), (60, 4), (128, 8), (256, 1), (512, 10), (1024, 16)):
+        for dtype, renormalize in product(TYPES, (False, True)):
+            CUDA.route(zeros(3, num_experts, dtype=dtype), num_chosen, renormalize=renormalize)
     # Few choices, and 8, 64 and 128 for each expert.
     counts = (8, *(rows * EXPERTS // CHOSEN for rows in (8, 64, 128)))
     for dtype, format, (activation, bias_XF), size, num_tokens in product(
@@ -118,6 +120,7 @@ def launch_mixtures() -> None:
 def launch_attention() -> None:
     lens = [70, 1]
     batch = make_batch(lens, lens, [[1, 2, 3, 4, 5], [6]], block_size=16)
+    large = make_batch(lens, lens, [[1], [2]], block_size=128)  # blocks that hold whole tiles
     CUDA.cos_sin(batch.positions_T, torch.ones(32), 1.0)
     for dtype, size in product(TYPES, HEAD_SIZES):
         for cached in CACHED[dtype]:
@@ -125,6 +128,7 @@ def launch_attention() -> None:
             for num_heads in (2, 17) if size in head_sizes(dtype, cached) else ():
                 q_THD = zeros(71, num_heads, size, dtype=dtype)
                 CUDA.attention(q_THD, batch, kv, scale=0.1)
+                CUDA.attention(q_THD, large, CUDA.empty_cache((3, 128, 1, size), cached), scale=0.1)
             if size < 64 or cached not in (dtype, *CODES):
                 continue  # other sizes are not listed; the reference stores in other types
             heads, cos_sin_TD = (

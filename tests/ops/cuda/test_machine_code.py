@@ -61,6 +61,7 @@ def test_every_fault_is_found_on_every_chip(faulty: dict[tuple[int, str], Compil
         "tensor cores": "where [] should be",
         "repeated products": "2 warps make the same products",
         "idle": "it writes nothing",
+        "no boxes": "no cp.async.bulk.tensor",
         "wrong": "16",
         "missing argument": "stride",
     }

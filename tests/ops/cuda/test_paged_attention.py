@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from inferno.ops import cuda, reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
-from inferno.ops.cuda import attention_kernels, paged_attention
+from inferno.ops.cuda import attention_kernels, boxed_attention, chips, paged_attention
 from inferno.ops.cuda.chips import CHIPS
 from inferno.ops.cuda.dequantize import cached_elements, float8_bits
 from tests.ops import oracle
@@ -457,6 +459,95 @@ def _walks(
     return {table: sorted(walk) for table, walk in walks.items()}
 
 
+BOXED = {
+    "heads of 64": half(head_size=64, block_size=128),
+    "heads of 128": half(head_size=128, block_size=128, num_kv_heads=1),
+    "blocks of two tiles": half(head_size=64, block_size=256, num_heads=2, num_kv_heads=1),
+    "window": half(head_size=64, block_size=128, window=150, num_heads=2, num_kv_heads=1),
+    "window of a tile": half(head_size=64, block_size=128, window=128),
+    "short window": half(head_size=64, block_size=128, window=61, num_kv_heads=1),
+    "three heads share": half(head_size=64, block_size=128, num_heads=3, num_kv_heads=1),
+}
+# Chunks that end within a tile and at its end, one that begins a prompt, and one of few rows.
+LONG_CHUNKS = (range(262, 300), range(214, 256), range(40), range(300, 301))
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"), [*((name, 90) for name in BOXED), ("window", 100)], ids=str
+)
+def test_tiles_that_are_loaded_as_boxes_have_the_same_bits(
+    name: str, capability: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SM100 a tile has 64 keys, so that blocks of 128 have two."""
+    if device.type == "cuda" and chips.chip_of(device).capability != capability:
+        pytest.skip("another chip than is here")
+    chip = next(each for each in CHIPS if each.capability == capability)
+    monkeypatch.setattr(paged_attention, "chip_of", lambda device: chip)
+    requests = Requests(BOXED[name], [chunk.stop for chunk in LONG_CHUNKS], device)
+    num_heads = requests.shape.num_heads
+    sinks_H = torch.linspace(-3, 6, num_heads).to(device, torch.float16) if num_heads < 4 else None
+    with counted_boxes() as num_boxes:
+        by_boxes = requests.attend(LONG_CHUNKS, sinks_H)
+    assert_right(requests, LONG_CHUNKS, by_boxes, sinks_H)
+    if device.type != "cuda":
+        assert (sum(num_boxes) > 0) is (name != "short window")
+    monkeypatch.setattr(paged_attention, "is_boxed", lambda *_: False)
+    by_addresses = requests.attend(LONG_CHUNKS, sinks_H)
+    assert all(torch.equal(a, b) for a, b in zip(by_boxes, by_addresses, strict=True))
+
+
+@contextmanager
+def counted_boxes() -> Iterator[list[int]]:
+    """Yield a list that gets a 1 for each tile that the interpreter loads as a box."""
+    found: list[int] = []
+    original = boxed_attention.attend_to_box
+
+    def counted(*args: Any) -> Any:
+        found.append(1)
+        return original(*args)
+
+    with mock.patch.object(boxed_attention, "attend_to_box", counted):
+        yield found
+
+
+def test_chunks_whose_tiles_are_boxes_may_be_cut_anywhere(device: torch.device) -> None:
+    """A tile is the last of one chunk, loaded by addresses, and a box of the next."""
+    requests = Requests(BOXED["window"], [300], device)
+    with in_order():
+        [whole] = requests.attend([range(190, 300)])
+        for part in (range(190, 240), range(240, 300)):
+            [found] = requests.attend([part])
+            assert torch.equal(found, whole[part.start - 190 : part.stop - 190])
+
+
+def test_nothing_beside_the_keys_that_are_seen_is_read(device: torch.device) -> None:
+    """What lies before a window in its first tile may be unwritten, as what comes after the end."""
+    requests = Requests(BOXED["window"], [300], device)
+    chunk, first_seen = range(262, 300), 262 + 1 - 150
+    [expected] = requests.attend([chunk])
+    for cache_NSKD in (requests.kv.keys_NSKD, requests.kv.values_NSKD):
+        cache_NSKD[requests.tables[0][0], :first_seen] = math.nan
+    [found] = requests.attend([chunk])
+    assert torch.equal(found, expected)
+
+
+def test_boxes_are_for_chips_with_tma_and_tiles_that_lie_in_a_block() -> None:
+    half_types = (torch.float16, torch.float16)
+    for chip in CHIPS:
+        keys = paged_attention.prefill_tile(chip, *half_types, 128).keys
+        for block_size in (16, keys // 2, keys, 2 * keys):
+            expected = chip.capability in (90, 100) and block_size >= keys
+            found = paged_attention.is_boxed(chip, *half_types, 128, block_size)
+            assert found is expected
+        for kind in (
+            (torch.float16, torch.int8, 128),
+            (torch.float32, torch.float32, 128),
+            (torch.float32, torch.float16, 128),
+            (torch.float16, torch.float16, 256),
+        ):
+            assert not paged_attention.is_boxed(chip, *kind, 1024)
+
+
 def test_other_heads_and_caches_are_left_to_the_reference(device: torch.device) -> None:
     for shape in (Shape(head_size=10), Shape(block_size=3), Shape(head_size=10, cached=torch.int8)):
         requests = Requests(shape, [20], device)
@@ -489,6 +580,12 @@ def test_unquantized_caches_have_no_scales(device: torch.device) -> None:
     [
         ("auto", torch.bfloat16, (128, 16), "in Triton, as its kernels take bfloat16 and heads of"),
         ("invariant", torch.int8, (64, 16), "one order for any number of rows, in Triton, as its"),
+        (
+            "auto",
+            torch.bfloat16,
+            (128, 128),
+            "; more rows load keys by TMA, as blocks have 128 pos",
+        ),
         ("auto", torch.bfloat16, (72, 16), "as heads have 72 values, and kernels take 16, "),
         ("auto", torch.bfloat16, (128, 24), "as --block-size is 24, and kernels take powers of"),
         ("auto", torch.float32, (128, 16), "as keys and values are in float32, and kernels take"),

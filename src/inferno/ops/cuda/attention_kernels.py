@@ -14,8 +14,9 @@ shapes alone.
 
 Keys and values are copied to shared memory asynchronously, 16 bytes at a time, by an address per
 position. A TMA descriptor wants positions that lie together, and a block has 16 of them by default;
-only SM100's can gather rows. Triton's warp specialization, if asked for, leaves such a loop as it
-is on SM90 and SM100 (3.9, with 4 and with 8 warps), so it isn't asked for.
+only SM100's can gather rows. `boxed_attention` has descriptors, for larger blocks. Triton's warp
+specialization, if asked for, leaves such a loop as it is on SM90 and SM100 (3.9, with 4 and with 8
+warps), so it isn't asked for.
 
 Shape letters as in ops, and: G heads that share a key/value head, M rows of a tile, N keys of one.
 """

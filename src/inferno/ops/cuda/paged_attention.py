@@ -9,6 +9,9 @@ computed in a short chunk may differ in its last bits from the same token in a l
 kernel, chunks may be cut anywhere. AttentionKind.INVARIANT has all requests computed by splits:
 then a token's bits depend on its own request's earlier tokens alone.
 
+Where blocks are large and the chip has TMA, long chunks load keys and values by its descriptors
+(`is_boxed`), to the same bits.
+
 Tiles were chosen by what the compiler says of registers and shared memory, and by bytes in flight;
 none was measured on a GPU. The reference computes what the kernels don't take (`_takes`).
 """
@@ -23,6 +26,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from inferno.ops import reference
 from inferno.ops.batch import AttentionKind, Batch, LayerKV
@@ -35,6 +39,7 @@ from inferno.ops.cuda.attention_kernels import (
     decode_attention_kernel,
     prefill_attention_kernel,
 )
+from inferno.ops.cuda.boxed_attention import boxed_prefill_attention_kernel
 from inferno.ops.cuda.cache import QUANTIZED, is_laid_out
 from inferno.ops.cuda.captured_graph import refuse_capture
 from inferno.ops.cuda.chips import Chip, chip_of
@@ -53,6 +58,7 @@ CACHED = {
 # Rows up to which a request is computed by splits: 16 tokens of a model with 4 heads a group. More
 # rows would read its keys again for each tile of rows.
 FEW_ROWS = 64
+_BOXED_SIZES = (64, 128)
 _NO_WINDOW = 1 << 30
 _ANY_ROWS = 1 << 30  # every request has few rows then
 _GROUP_OF_16 = 16  # heads that fit into the least tile of a tensor core
@@ -85,6 +91,8 @@ class Tile:
     per_multiprocessor: int = 1
 
 
+# What the kernel that loads boxes is told of a tile; the rest has one value there.
+_BOXED_CONSTANTS = ("HEAD_SIZE", "BLOCK_M", "BLOCK_N")
 _COMBINING = Tile(rows=1, keys=MERGED.value, num_warps=4, num_stages=1)
 
 
@@ -112,6 +120,23 @@ def prefill_tile(chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size:
         # given 16, and four would repeat the others' products (`_num_parts`).
         return Tile(32, 32, 4, 3) if is_quantized else Tile(64, 32, 8, 3)
     return Tile(128, 64 if head_size <= 64 else 32, 8, 3 if is_quantized else 5)
+
+
+def is_boxed(
+    chip: Chip, dtype: torch.dtype, cached: torch.dtype, head_size: int, block_size: int
+) -> bool:
+    """Say whether long chunks load whole tiles of keys as boxes, by TMA descriptors.
+
+    A tile must lie in one block, and be what the tensor cores multiply: 16-bit, as it was stored.
+    Heads of 256 spill registers on SM100 then, and those of 80 and 96 a few on SM90.
+    """
+    return (
+        chip.has_warpgroups
+        and dtype in _HALVES
+        and cached is dtype
+        and head_size in _BOXED_SIZES
+        and block_size >= prefill_tile(chip, dtype, cached, head_size).keys
+    )
 
 
 def decode_tile(
@@ -231,7 +256,15 @@ def describe_attention(
     taken = f"in Triton, as its kernels take {_name(dtype)} and heads of {head_size}"
     if kind is AttentionKind.INVARIANT:
         return f"flash by splits of keys, in one order for any number of rows, {taken}"
-    return f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, {taken}"
+    told = f"flash, from {FEW_ROWS} rows of a group down by splits of its keys, {taken}"
+    if is_boxed(_chip_in_force(), dtype, kv_dtype, head_size, block_size):
+        told += f"; more rows load keys by TMA, as blocks have {block_size} positions"
+    return told
+
+
+def _chip_in_force() -> Chip:
+    is_gpu = torch.cuda.is_available()
+    return chip_of(torch.device(f"cuda:{torch.cuda.current_device()}" if is_gpu else "cpu"))
 
 
 def _why_not(
@@ -336,13 +369,19 @@ class _Call:
         return any(0 < n <= self.few_rows for n in rows), any(n > self.few_rows for n in rows)
 
     def prefill(self) -> None:
-        tile = prefill_tile(self.chip, self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size)
-        prefill_attention_kernel[(self._num_tiles(tile.rows), self.num_kv_heads)](
-            *(self.q_THD, self.out_THD, *self._cache(tile), self.sinks, *self._requests()),
+        kind = (self.chip, self.q_THD.dtype, self.kv.keys_NSKD.dtype, self.head_size)
+        tile = prefill_tile(*kind)
+        constants = self._constants(tile)
+        kernel, cache = prefill_attention_kernel, self._cache(tile)
+        if is_boxed(*kind, self.block_size):
+            kernel, cache = boxed_prefill_attention_kernel, self._boxed_cache(tile)
+            constants = {name: constants[name] for name in _BOXED_CONSTANTS}
+        kernel[(self._num_tiles(tile.rows), self.num_kv_heads)](
+            *(self.q_THD, self.out_THD, *cache, self.sinks, *self._requests()),
             *(*self.q_THD.stride()[:2], *self.out_THD.stride()[:2], self.tables_RB.stride(0)),
             *(len(self.batch.context_lens_R), self.group_size, self.num_kv_heads),
             *(self._block_shift(), self.window, self.few_rows, self.num_sinks, self.scale_log2),
-            **self._constants(tile),
+            **constants,
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
         )
@@ -422,6 +461,20 @@ class _Call:
             return keys, values, keys, values
         return keys, values, self.kv.key_scales_NKS, self.kv.value_scales_NKS
 
+    def _boxed_cache(self, tile: Tile) -> tuple[Tensor | TensorDescriptor, ...]:
+        """Return keys and values, and both as matrices [N * K * S, D] of which boxes are loaded.
+
+        Descriptors are made here, not in the kernel, which would want memory for them at each
+        launch; a captured graph holds them among its launches' arguments.
+        """
+        size = self.head_size
+        parts = (self.kv.keys_NSKD, self.kv.values_NSKD)
+        boxes = (
+            TensorDescriptor(part, [part.numel() // size, size], [size, 1], [tile.keys, size])
+            for part in parts
+        )
+        return *parts, *boxes
+
     def _requests(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.batch.query_starts_R, self.batch.context_lens_R, self.tables_RB
 
@@ -451,6 +504,9 @@ def variants(chip: Chip) -> Iterator[Variant]:
             is_plain = is_in_check and cached is dtype
             tile = prefill_tile(chip, dtype, cached, head_size)
             yield _variant(chip, prefill_attention_kernel, dtype, cached, head_size, tile, is_plain)
+            if is_boxed(chip, dtype, cached, head_size, tile.keys):
+                kernel = boxed_prefill_attention_kernel
+                yield _variant(chip, kernel, dtype, cached, head_size, tile, is_plain)
             sizes = (1, _GROUP_OF_16 + 1)
             for tile in {decode_tile(chip, dtype, cached, head_size, size): None for size in sizes}:
                 # Of bytes too: that they are loaded as wide as floats takes more.
@@ -489,6 +545,9 @@ def _variant(
         **dict.fromkeys(("q", "out", "sinks"), _pointer(dtype)),
         **dict.fromkeys(("keys", "values"), stored),
         **dict.fromkeys(("key_scales", "value_scales"), scales),
+        **dict.fromkeys(
+            ("key_boxes", "value_boxes"), f"tensordesc<{_TYPES[dtype]}[{tile.keys}, {head_size}]>"
+        ),
         **dict.fromkeys(("partial_sums", "partial_stats"), "*fp32:16"),
         **dict.fromkeys(("query_starts", "context_lens", "block_tables"), "*i64"),
         **dict.fromkeys(("q_stride_t", "q_stride_h", "out_stride_t", "out_stride_h"), "i32:16"),
