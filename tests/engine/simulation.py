@@ -21,7 +21,7 @@ from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.scheduling.sequence import SequenceState, Status
 from inferno.engine.scheduling.speculation import Proposer, Speculation
-from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
+from inferno.engine.step_plan import DrawnTokens, ScheduledChunk, StepPlan, StepResult
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent, TokenLogprobs
 from tests.engine.wire import over_the_wire
 
@@ -69,15 +69,18 @@ class Device:
     host: dict[Slot, Content] = field(default_factory=dict)
     num_copied: Counter[str] = field(default_factory=Counter)
 
-    def run(self, plan: StepPlan) -> list[StepResult]:
+    def run(self, plan: StepPlan) -> Sequence[StepResult]:
         plan = over_the_wire(plan)
-        sequences = self.sequences.follow(plan)
+        chunks, sequences = self.sequences.follow(plan)
         self._copy(plan)
-        parts = list(zip(plan.chunks, sequences, strict=True))
+        parts = list(zip(chunks, sequences, strict=True))
         self.written = {chunk: self._write(chunk, sequence) for chunk, sequence in parts}
         written = [slot for slots in self.written.values() for slot in slots]
         assert len(written) == len(set(written)), "two chunks write to the same slot"
-        return [self._result(chunk, sequence) for chunk, sequence in parts]
+        results = [self._result(chunk, sequence) for chunk, sequence in parts]
+        if plan.next is None:
+            return results
+        return DrawnTokens([token_id for result in results for token_id in result.token_ids])
 
     def spoil(self, chunk: ScheduledChunk) -> None:
         """Leave what a failed step leaves behind; it must be the last one."""
@@ -246,6 +249,11 @@ def fail(scheduler: Scheduler, plan: StepPlan, message: str) -> list[TokenEvent]
     return scheduler.take_events()
 
 
+def chunks_of(scheduler: Scheduler, plan: StepPlan) -> Sequence[ScheduledChunk]:
+    """Return the chunks of the plan that was made last, in whatever form it tells them."""
+    return plan.chunks if plan.next is None else scheduler._in_flight.newest.chunks
+
+
 class Clock:
     """Seconds that pass when somebody says so."""
 
@@ -349,7 +357,7 @@ class Ledger:
             sample = (event.request_id, event.sequence_index)
             assert sample not in self.endings, f"news of {sample} after its end"
             assert event.token_ids or event.finish_reason, "an event without news"
-            assert len(event.logprobs) == len(event.token_ids)
+            assert len(event.logprobs) in (0, len(event.token_ids))  # none of DrawnTokens
             if event.token_ids:
                 self.first_events.setdefault(sample, event)
             self.tokens.setdefault(sample, []).extend(event.token_ids)

@@ -25,9 +25,10 @@ from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine import test_steps_ahead as ahead
 from tests.engine.fake_device import POISON, Device, FakeCapture, WaitedFor
 from tests.engine.local import executor_of
-from tests.engine.test_steps_ahead import END, VOCAB_SIZE, Outcome, folder
+from tests.engine.simulation import chunks_of
+from tests.engine.test_steps_ahead import END, VOCAB_SIZE, Outcome, folder, streams_that_go_on
 
-__all__ = ["folder"]  # a fixture
+__all__ = ["folder", "streams_that_go_on"]  # fixtures
 
 Outcomes = dict[ahead.Key, Outcome]
 
@@ -183,7 +184,8 @@ def test_who_was_not_in_a_failed_step_goes_on(
 
     def fail_once(plan: StepPlan) -> LaunchedStep:
         if next(plans) == failing_step:
-            planned.update(chunk.request_id for chunk in plan.chunks)
+            chunks = chunks_of(engine._scheduler, plan)
+            planned.update(chunk.request_id for chunk in chunks)
             raise RuntimeError("planted")
         return launch(plan)
 

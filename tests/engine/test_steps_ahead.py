@@ -22,13 +22,14 @@ from inferno.engine.execution.executor import LaunchedStep
 from inferno.engine.proposers.ngram import NgramProposer
 from inferno.engine.proposers.prediction import PredictionProposer
 from inferno.engine.sampling.constraints import Mask
+from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.sequence import SequenceState
 from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import StepPlan
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine.local import executor_of
-from tests.engine.simulation import StandIn, always
+from tests.engine.simulation import StandIn, always, chunks_of
 from tests.engine.wire import WiredExecutor
 from tests.tiny import save_tiny
 
@@ -47,6 +48,12 @@ class Outcome:
     prompt_logprobs: Any = None
     ending: tuple[FinishReason, int | None] | None = None
     num_cached: int = 0
+
+
+@pytest.fixture(autouse=True)
+def streams_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few streams planned together too, as many are."""
+    monkeypatch.setattr(steady, "LEAST_STREAMS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +322,8 @@ def test_who_was_not_in_a_failed_step_goes_on_as_if_nothing_had_been(
 
     def fail_once(plan: StepPlan) -> LaunchedStep:
         if next(plans) == failing_step:
-            planned.update(chunk.request_id for chunk in plan.chunks)
+            chunks = chunks_of(engine._scheduler, plan)
+            planned.update(chunk.request_id for chunk in chunks)
             raise RuntimeError("planted")
         return launch(plan)
 

@@ -228,11 +228,11 @@ class Engine:
 
         An empty plan ends all that is in flight. Returns what interrupted a step, if anything did.
         """
-        if not plan.chunks:
+        if not plan.num_chunks:
             interrupt = self._retire_to(0)
             self._scheduler.steering.wait()
             return interrupt
-        self._batch_size = len(plan.chunks)
+        self._batch_size = plan.num_chunks
         step = self._launch(plan)
         self._in_flight.append(step)
         depth = self._executor.depth

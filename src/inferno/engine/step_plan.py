@@ -7,7 +7,8 @@ keeps what plans have said.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
 
 from inferno.engine.scheduling.step_cost import StepWork
 from inferno.requests import SamplingParams, TokenLogprobs
@@ -81,6 +82,29 @@ class ScheduledChunk(NamedTuple):
         return self.sequence_id.sequence_index
 
 
+class TableChange(NamedTuple):
+    """The change of one sequence's block tables; the fields are those of ScheduledChunk.
+
+    place   of the sequence's chunk among those of the step.
+    """
+
+    place: int
+    new_blocks: tuple[tuple[int, ...], ...]
+    num_left: tuple[int, ...]
+
+
+class NextTokens(NamedTuple):
+    """The chunks of the plan before, each moved on by one token; so hundreds are told in few words.
+
+    Each chunk of that plan computes one token and wants another. This step computes that one, and
+    wants one more. No token is told: the ones before a chunk's start were drawn by the executor,
+    and stand.
+    """
+
+    num_chunks: int
+    changes: tuple[TableChange, ...]
+
+
 class BlockCopies(NamedTuple):
     """Whole blocks to copy, in all layers, between the device's cache and host memory.
 
@@ -100,6 +124,8 @@ class StepPlan(NamedTuple):
     `gone`; add `new`; copy blocks; compute the chunks, one per sequence.
 
     epoch   grows when a plan may not have been followed to its end.
+    next    the chunks, where they are those of the plan before, each with its next token; `chunks`
+            is empty then, as are `gone` and `new`, and the epoch is the same.
     """
 
     epoch: int
@@ -108,6 +134,12 @@ class StepPlan(NamedTuple):
     chunks: tuple[ScheduledChunk, ...]
     work: StepWork
     copies: BlockCopies = BlockCopies()
+    next: NextTokens | None = None
+
+    @property
+    def num_chunks(self) -> int:
+        """Return the number of chunks that the step computes."""
+        return len(self.chunks) if self.next is None else self.next.num_chunks
 
 
 class StepResult(NamedTuple):
@@ -126,3 +158,62 @@ class StepResult(NamedTuple):
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     error: str | None = None
+
+
+class LaterChunks(Sequence[ScheduledChunk]):
+    """Chunks that were each moved on by some tokens, as NextTokens says; made when looked at.
+
+    They tell nothing that is new of a sequence.
+    """
+
+    def __init__(self, chunks: Sequence[ScheduledChunk], num_tokens: int) -> None:
+        self.num_tokens = num_tokens
+        self._chunks = chunks
+        self._made: list[ScheduledChunk] | None = None
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @overload
+    def __getitem__(self, index: int) -> ScheduledChunk: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ScheduledChunk]: ...
+
+    def __getitem__(self, index: int | slice) -> ScheduledChunk | list[ScheduledChunk]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[ScheduledChunk]:
+        return iter(self._all())
+
+    def _all(self) -> list[ScheduledChunk]:
+        if self._made is None:
+            self._made = [
+                chunk._replace(start=chunk.start + self.num_tokens, new_token_ids=(), new_blocks=())
+                for chunk in self._chunks
+            ]
+        return self._made
+
+
+class DrawnTokens(Sequence[StepResult]):
+    """Results that are one token each and nothing else, which are made when looked at."""
+
+    def __init__(self, token_ids: list[int]) -> None:
+        self.token_ids = token_ids
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> StepResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[StepResult]: ...
+
+    def __getitem__(self, index: int | slice) -> StepResult | list[StepResult]:
+        if isinstance(index, slice):
+            return [StepResult((token_id,)) for token_id in self.token_ids[index]]
+        return StepResult((self.token_ids[index],))
+
+    def __iter__(self) -> Iterator[StepResult]:
+        return iter([StepResult((token_id,)) for token_id in self.token_ids])

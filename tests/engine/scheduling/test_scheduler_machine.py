@@ -19,8 +19,10 @@ from hypothesis.stateful import (
 
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.kv.offload import Offload
+from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.scheduler import PASSING_SECONDS, Scheduler
 from inferno.engine.scheduling.sequence import SequenceState, Status
+from inferno.engine.scheduling.step_cost import StepWork
 from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
 from inferno.errors import NeverFits
 from inferno.requests import FinishReason, Request
@@ -32,6 +34,7 @@ from tests.engine.simulation import (
     always,
     check_invariants,
     check_known,
+    chunks_of,
     commit,
     fail,
     make_request,
@@ -42,12 +45,14 @@ PREFIXES = ((1, 2, 3, 4, 1, 2, 3, 4, 2, 2, 2, 2), (1, 2, 3, 4, 3, 3, 3, 3, 3, 3,
 WINDOWS = ((None,), (None, 3), (4,), (1, None), (None, 5, 2), (7, None, None))
 
 MAX_MODEL_LEN = 36
+LEAST_STREAMS = steady.LEAST_STREAMS
 
 
 @dataclass
 class InFlight:
     plan: StepPlan
-    results: list[StepResult]
+    chunks: Sequence[ScheduledChunk]
+    results: Sequence[StepResult]
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -67,6 +72,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         step_target=st.sampled_from((0.0, None, 0.02)),
         num_host_blocks=st.sampled_from((0, 3, 12, 200, 200)),
         seconds_per_block=st.sampled_from((0.0, 0.0, 0.002)),
+        least_streams=st.sampled_from((1, 2, 16)),
     )
     def start(
         self,
@@ -83,7 +89,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         step_target: float | None,
         num_host_blocks: int,
         seconds_per_block: float,
+        least_streams: int,
     ) -> None:
+        steady.LEAST_STREAMS = least_streams
         self.clock = Clock()
         self.aging = priority_aging
         self.is_timed = step_target != 0.0
@@ -188,34 +196,40 @@ class SchedulerMachine(RuleBasedStateMachine):
             if sample.is_stream and sample.num_uncomputed_tokens
         ]
         num_preemptions = self.scheduler.num_preemptions
+        num_available = self.blocks.pool.num_available
         plan = self.scheduler.plan()
-        self.check_plan(plan)
+        chunks = chunks_of(self.scheduler, plan)
+        self.check_plan(plan, chunks)
         self.check_passing(waiting, ready)
         if self.scheduler.num_preemptions == num_preemptions:
-            self.check_nobody_is_left_out(plan, streams)
-        seconds = self.seconds(plan)
+            # Windows of those who were served may have left blocks since.
+            num_available = min(num_available, self.blocks.pool.num_available)
+            self.check_nobody_is_left_out(plan, chunks, streams, num_available)
+        seconds = sum(0.001 + 0.002 * c.num_tokens + 1e-4 * c.start for c in chunks)
         self.clock.now += seconds
         self.scheduler.costs.observe(plan.work, seconds)
-        if plan.chunks:
-            self.in_flight.append(InFlight(plan, self.device.run(plan)))
+        if chunks:
+            self.in_flight.append(InFlight(plan, chunks, self.device.run(plan)))
         else:
             assert self.in_flight or not self.scheduler._requests, "runnable, but nothing runs"
             self.ledger.note(commit(self.scheduler, plan, []))
 
-    def check_plan(self, plan: StepPlan) -> None:
-        samples = [(chunk.request_id, chunk.sequence_index) for chunk in plan.chunks]
+    def check_plan(self, plan: StepPlan, chunks: Sequence[ScheduledChunk]) -> None:
+        samples = [(chunk.request_id, chunk.sequence_index) for chunk in chunks]
         assert len(samples) == len(set(samples)), "a sample is scheduled twice"
         assert not self.ledger.endings.keys() & set(samples), "a finished sample is scheduled"
         assert not self.ended_early & {request_id for request_id, _ in samples}
-        assert all(chunk.num_tokens > 0 for chunk in plan.chunks)
-        assert sum(chunk.num_tokens for chunk in plan.chunks) <= self.budget
+        assert all(chunk.num_tokens > 0 for chunk in chunks)
+        assert sum(chunk.num_tokens for chunk in chunks) <= self.budget
+        expected = StepWork(self.blocks.longest_window)
+        for chunk in chunks:
+            num_proposed = len(chunk.proposed_token_ids)
+            expected.add(chunk.start, chunk.num_tokens - num_proposed, num_proposed)
+        assert plan.work == expected
         if plan.copies.back:
             sources = {host for host, _ in plan.copies.back}
             for step in self.in_flight:  # nobody knows yet whether it ends well
                 assert not sources & {host for _, host in step.plan.copies.out}
-
-    def seconds(self, plan: StepPlan) -> float:
-        return sum(0.001 + 0.002 * c.num_tokens + 1e-4 * c.start for c in plan.chunks)
 
     def outranks(self, one: SequenceState, other: SequenceState) -> bool:
         """Whether priority and age, worked out anew, put one before the other for sure."""
@@ -240,22 +254,28 @@ class SchedulerMachine(RuleBasedStateMachine):
                 since = self.passed_since.setdefault(sample, self.clock())
                 assert self.clock() - since <= PASSING_SECONDS, "passed for ever"
 
-    def check_nobody_is_left_out(self, plan: StepPlan, streams: list[SequenceState]) -> None:
+    def check_nobody_is_left_out(
+        self,
+        plan: StepPlan,
+        chunks: Sequence[ScheduledChunk],
+        streams: list[SequenceState],
+        num_available: int,
+    ) -> None:
         """Streams get their tokens, and no token of the step is left over that a prompt could use.
 
         Who lacks blocks gets nothing.
         """
-        served = {(chunk.request_id, chunk.sequence_index) for chunk in plan.chunks}
+        served = {(chunk.request_id, chunk.sequence_index) for chunk in chunks}
         left = [
             sample
             for sample in self.scheduler._running
             if self.scheduler._lacks_tokens(sample)
             and (sample.request.request_id, sample.sequence_index) not in served
         ]
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
         demand = sum(
             chunk.num_tokens
-            for chunk in plan.chunks
+            for chunk in chunks
             if any(self.is_of(sample, chunk) for sample in streams)
         ) + sum(sample.num_uncomputed_tokens for sample in left if sample in streams)
         for sample in left:
@@ -264,7 +284,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if (is_stream and demand <= self.budget) or (has_time and num_tokens < self.budget):
                 num_all = sample.num_planned_tokens + min(sample.num_uncomputed_tokens, self.budget)
                 num_new = self.blocks.num_new_blocks(sample.tables, num_all)
-                assert num_new > self.blocks.pool.num_available, "it could have been served"
+                assert num_new > num_available, "it could have been served"
 
     def is_of(self, sample: SequenceState, chunk: ScheduledChunk) -> bool:
         return (sample.request.request_id, sample.sequence_index) == (
@@ -288,27 +308,28 @@ class SchedulerMachine(RuleBasedStateMachine):
             if kind == "error":
                 self.commit_with_an_error(oldest, choice % len(oldest.results))
             else:
-                self.fail(oldest.plan)
+                self.fail(oldest)
 
     def abort(self, request_id: str) -> None:
         self.scheduler.abort(request_id)
         self.ended_early |= {request_id} & self.requests.keys()
 
     def commit_with_an_error(self, step: InFlight, index: int) -> None:
-        step.results[index] = StepResult(error="no token is allowed")
-        self.spoil([step.plan.chunks[index]])
-        self.ledger.note(commit(self.scheduler, step.plan, step.results))
+        results = list(step.results)
+        results[index] = StepResult(error="no token is allowed")
+        self.spoil([step.chunks[index]])
+        self.ledger.note(commit(self.scheduler, step.plan, results))
 
-    def fail(self, plan: StepPlan) -> None:
-        self.spoil(plan.chunks)
+    def fail(self, step: InFlight) -> None:
+        self.spoil(step.chunks)
         self.device.host.clear()
         # A sequence that an earlier step ended has nothing to lose, nor have those beside it.
         going = [
             chunk
-            for chunk in plan.chunks
+            for chunk in step.chunks
             if (chunk.request_id, chunk.sequence_index) not in self.ledger.endings
         ]
-        self.ledger.note(fail(self.scheduler, plan, "the device failed"))
+        self.ledger.note(fail(self.scheduler, step.plan, "the device failed"))
         self.ended_early |= {chunk.request_id for chunk in going}
 
     def spoil(self, chunks: Sequence[ScheduledChunk]) -> None:
@@ -322,6 +343,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         check_known(self.scheduler, self.device)
 
     def teardown(self) -> None:
+        try:
+            self.finish()
+        finally:
+            steady.LEAST_STREAMS = LEAST_STREAMS
+
+    def finish(self) -> None:
         while self.in_flight:
             self.commit()
         for _ in range(2000):

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferno.engine.step_plan import NewSequence, ScheduledChunk, SequenceId, StepPlan
+from inferno.engine.step_plan import (
+    LaterChunks,
+    NewSequence,
+    NextTokens,
+    ScheduledChunk,
+    SequenceId,
+    StepPlan,
+)
 from inferno.requests import SamplingParams
 
 
@@ -36,6 +44,10 @@ class KnownSequences:
     def __init__(self) -> None:
         self._epoch = 0
         self._known: dict[SequenceId, KnownSequence] = {}
+        # Of the last plan that told chunks one by one, and how many have gone on like it since.
+        self._chunks: tuple[ScheduledChunk, ...] = ()
+        self._sequences: list[KnownSequence] = []
+        self._num_next = 0
 
     @property
     def ids(self) -> tuple[SequenceId, ...]:
@@ -45,13 +57,23 @@ class KnownSequences:
     def clear(self) -> None:
         """Forget all sequences."""
         self._known.clear()
+        self._chunks, self._sequences, self._num_next = (), [], 0
 
     def gone(self, plan: StepPlan) -> tuple[SequenceId, ...]:
         """Return the sequences that `follow` will forget, so that others can forget them before."""
         return plan.gone if plan.epoch == self._epoch else self.ids
 
-    def follow(self, plan: StepPlan) -> list[KnownSequence]:
-        """Forget, add and extend sequences as a plan says; return one for each chunk."""
+    def follow(self, plan: StepPlan) -> tuple[Sequence[ScheduledChunk], list[KnownSequence]]:
+        """Forget, add and extend sequences as a plan says; return its chunks, and whose they are.
+
+        The list is the one that was returned last where the plan goes on like the last one.
+        """
+        if plan.next is not None:
+            return self._go_on(plan.next), self._sequences
+        if self._num_next:  # the tokens that were computed count as told
+            for sequence, chunk in zip(self._sequences, self._chunks, strict=True):
+                sequence.num_told = chunk.start + self._num_next
+            self._num_next = 0
         known = self._known
         for sequence_id in self.gone(plan):
             del known[sequence_id]
@@ -67,12 +89,24 @@ class KnownSequences:
                 sequence.num_told = first + len(told)
                 sequence.token_ids[first : sequence.num_told] = told  # in place of those it drew
             if chunk.new_blocks:
-                for table, blocks in zip(sequence.block_tables, chunk.new_blocks, strict=True):
-                    table += blocks
+                _lengthen(sequence, chunk.new_blocks)
             if chunk.num_left != sequence.num_left:
-                _slide(sequence, chunk)
+                _slide(sequence, chunk.num_left)
             sequences.append(sequence)
-        return sequences
+        self._chunks, self._sequences = plan.chunks, sequences
+        return plan.chunks, sequences
+
+    def _go_on(self, next_tokens: NextTokens) -> LaterChunks:
+        """Change tables as a plan says that goes on like the last one; return its chunks."""
+        assert next_tokens.num_chunks == len(self._chunks), "a plan goes on like another one"
+        self._num_next += 1
+        for change in next_tokens.changes:
+            sequence = self._sequences[change.place]
+            if change.new_blocks:
+                _lengthen(sequence, change.new_blocks)
+            if change.num_left != sequence.num_left:
+                _slide(sequence, change.num_left)
+        return LaterChunks(self._chunks, self._num_next)
 
 
 def _record(new: NewSequence) -> KnownSequence:
@@ -91,10 +125,13 @@ def _record(new: NewSequence) -> KnownSequence:
     )
 
 
-def _slide(sequence: KnownSequence, chunk: ScheduledChunk) -> None:
+def _lengthen(sequence: KnownSequence, new_blocks: tuple[tuple[int, ...], ...]) -> None:
+    for table, blocks in zip(sequence.block_tables, new_blocks, strict=True):
+        table += blocks
+
+
+def _slide(sequence: KnownSequence, num_left: tuple[int, ...]) -> None:
     """Clear the entries of blocks that windows have left: others may use these now."""
-    for table, before, left in zip(
-        sequence.block_tables, sequence.num_left, chunk.num_left, strict=True
-    ):
+    for table, before, left in zip(sequence.block_tables, sequence.num_left, num_left, strict=True):
         table[before:left] = [0] * (left - before)
-    sequence.num_left = chunk.num_left
+    sequence.num_left = num_left

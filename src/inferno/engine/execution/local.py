@@ -28,7 +28,13 @@ from inferno.engine.sampling.device_draws import (
 )
 from inferno.engine.sampling.logits_processors import LogitsRow
 from inferno.engine.sampling.sampler import ProcessedRows, Sampled, Sampler
-from inferno.engine.step_plan import ScheduledChunk, StepPlan, StepResult
+from inferno.engine.step_plan import (
+    DrawnTokens,
+    NextTokens,
+    ScheduledChunk,
+    StepPlan,
+    StepResult,
+)
 from inferno.ops import KernelContext
 from inferno.requests import TokenLogprobs
 
@@ -63,6 +69,7 @@ class LocalStep:
                 what that draw reads.
     drawn       the tokens that the device draws from these rows, on their way to the host.
     processed   the step's rows of processed logits, which are kept for rows that are drawn again.
+    has_places  whether the records of its sequences name these rows already, by the last draw.
     """
 
     executor: LocalExecutor
@@ -76,6 +83,7 @@ class LocalStep:
     drawn: Drawn | None = None
     results: Sequence[StepResult] | None = None
     processed: ProcessedRows | None = None
+    has_places: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -170,26 +178,27 @@ class LocalExecutor:
             gone = self._sequences.gone(plan)
             if gone:
                 self._sampler.forget(gone)
-            sequences = self._sequences.follow(plan)
+            chunks, sequences = self._sequences.follow(plan)
             if self._host_cache is not None:
                 self._host_cache.copy(plan.copies)
             if self._ahead is not None:
-                return self._launch_ahead(plan.chunks, sequences, self._ahead)
-            starts = _first_rows(plan.chunks)
-            wanted = self._wanted_rows(plan.chunks, starts)
+                return self._launch_ahead(chunks, sequences, plan.next, self._ahead)
+            starts = _first_rows(chunks)
+            wanted = self._wanted_rows(chunks, starts)
             stream_TE = layers = None
             if self._first_layers is not None:
-                stream_TE, layers = self._first_layers.take(plan.chunks, sequences)
-            batch = self._batcher.build(plan.chunks, sequences, wanted)
+                stream_TE, layers = self._first_layers.take(chunks, sequences)
+            batch = self._batcher.build(chunks, sequences, wanted)
             states_NE = self._runner.forward(batch, layers, stream_TE)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         hidden = _Hidden(states_NE, places)
-        return LocalStep(self, plan.chunks, sequences, starts, hidden, wanted)
+        return LocalStep(self, chunks, sequences, starts, hidden, wanted)
 
     def _launch_ahead(
         self,
         chunks: Sequence[ScheduledChunk],
-        sequences: Sequence[KnownSequence],
+        sequences: list[KnownSequence],
+        next_tokens: NextTokens | None,
         ahead: Ahead,
     ) -> LocalStep:
         """Launch a step on a device that computes on its own.
@@ -198,14 +207,18 @@ class LocalExecutor:
         """
         batcher, draws = ahead
         last, self._last = self._last, None
+        has_places = False
         if (
             last is not None
             and last.free is not None
             and not self._captures
-            and batcher.continues(chunks, sequences)
+            and batcher.continues(chunks, sequences, next_tokens)
         ):
             starts, wanted, rows = last.starts, last.wanted, last.free.next()
-            batch = batcher.go_on(chunks, sequences, draws.numbers(rows))
+            has_places = next_tokens is not None and last.drawn is not None
+            is_drawn = has_places and last.results is None
+            numbers = draws.numbers(rows)
+            batch = batcher.go_on(sequences, numbers, next_tokens, is_drawn=is_drawn)
             free: DrawRows | None = rows
         else:
             starts = _first_rows(chunks)
@@ -217,6 +230,7 @@ class LocalExecutor:
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         hidden = _Hidden(states_NE, places)
         step = LocalStep(self, chunks, sequences, starts, hidden, wanted, free)
+        step.has_places = has_places
         step.inputs = batcher.draw_inputs
         self._last = step
         return step
@@ -253,11 +267,12 @@ class LocalExecutor:
         with self._kernels:
             logits_RV = self._runner.logits_at(step.hidden.states_NE, inputs.rows_N, num_rows)
             drawn = ahead.draws.draw(logits_RV, free, inputs.uniform_N)
-        row = 0
-        for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
-            if chunk.wants_token:
-                sequence.pending_row = row
-                row += 1
+        if not step.has_places:
+            row = 0
+            for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
+                if chunk.wants_token:
+                    sequence.pending_row = row
+                    row += 1
         return drawn
 
     @torch.inference_mode()
@@ -407,13 +422,13 @@ class LocalExecutor:
                 kept[chunk.start + i] = logits_V
 
 
-def _results_of(step: LocalStep, drawn: Drawn) -> list[StepResult]:
+def _results_of(step: LocalStep, drawn: Drawn) -> Sequence[StepResult]:
     """Wait for the tokens of a step and append them to what is known of its sequences."""
     token_ids, told = drawn.wait()
     if len(token_ids) == len(step.chunks) and not told:
         for sequence, token_id in zip(step.sequences, token_ids, strict=True):
             sequence.token_ids.append(token_id)
-        return [StepResult((token_id,)) for token_id in token_ids]
+        return DrawnTokens(token_ids)
     results, row = [], 0
     for chunk, sequence in zip(step.chunks, step.sequences, strict=True):
         if not chunk.wants_token:

@@ -11,7 +11,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor
 from inferno import ops
 from inferno.engine.execution.batcher import Int64s
 from inferno.engine.execution.known_sequences import KnownSequence
-from inferno.engine.step_plan import ScheduledChunk
+from inferno.engine.step_plan import NextTokens, ScheduledChunk
 from inferno.ops import AttentionKind, Batch, GroupTables
 from inferno.plan.choices import SMALL_STEP
 
@@ -154,6 +154,7 @@ class _Table:
 class _Last:
     """The last step, if each of its sequences had one token: what the next may go on from.
 
+    position_R              of each sequence's token.
     num_blocks, num_left    of each sequence, as the device's tables have them.
     blocks_GR               the block in which each sequence's last token lies, in each group.
     """
@@ -161,7 +162,7 @@ class _Last:
     layout: _Layout
     sequences: list[KnownSequence]
     query_lens: tuple[int, ...]
-    starts: list[int]
+    position_R: Int64s
     wants: list[bool]
     rows: Sequence[int]
     num_blocks: list[int]
@@ -217,14 +218,26 @@ class StaticBatcher:
         self._least_reach = max(_LEAST_REACH, num_tokens)
 
     def continues(
-        self, chunks: Sequence[ScheduledChunk], sequences: Sequence[KnownSequence]
+        self,
+        chunks: Sequence[ScheduledChunk],
+        sequences: Sequence[KnownSequence],
+        next_tokens: NextTokens | None = None,
     ) -> bool:
-        """Return whether a step is the last one, each sequence with its next token."""
+        """Return whether a step is the last one, each sequence with its next token.
+
+        next_tokens     what a plan said of the chunks that goes on like the last plan.
+        """
         last = self._last
+        if last is None:
+            return False
+        if next_tokens is not None:
+            width, places = last.layout.width, [change.place for change in next_tokens.changes]
+            return last.sequences is sequences and all(
+                len(sequences[i].block_tables[0]) <= width for i in places
+            )
         if (
-            last is None
-            or last.sequences != sequences
-            or [chunk.start - 1 for chunk in chunks] != last.starts
+            last.sequences != sequences
+            or [chunk.start - 1 for chunk in chunks] != last.position_R.tolist()
             or [chunk.wants_token for chunk in chunks] != last.wants
             or max([chunk.num_tokens for chunk in chunks]) != 1
         ):
@@ -237,27 +250,36 @@ class StaticBatcher:
 
     def go_on(
         self,
-        chunks: Sequence[ScheduledChunk],
-        sequences: Sequence[KnownSequence],
+        sequences: list[KnownSequence],
         numbers: Floats | None = None,
+        next_tokens: NextTokens | None = None,
+        *,
+        is_drawn: bool = False,
     ) -> Batch:
-        """Return the batch of a step that continues the last one; see `build`."""
+        """Return the batch of a step that continues the last one; see `build` and `continues`.
+
+        is_drawn    whether each sequence's token is a row of the draw that nobody has read yet, in
+                    the order of the sequences.
+        """
         last, self._last = self._last, None  # none, if this fails midway
         assert last is not None, "it was asked whether the step continues"
-        layout, num, size = last.layout, len(chunks), self._block_size
-        starts = [chunk.start for chunk in chunks]
+        layout, num, size = last.layout, len(sequences), self._block_size
         host_N = self._upload.begin().numpy()
-        position_R = np.array(starts, np.int64)
+        position_R = last.position_R + 1
         for i in np.flatnonzero(position_R % size == 0).tolist():
             for group, table in enumerate(sequences[i].block_tables):
-                last.blocks_GR[group, i] = table[starts[i] // size]
+                last.blocks_GR[group, i] = table[position_R[i] // size]
         host_N[: layout.changes] = 0
-        host_N[:num] = _token_ids(sequences, starts)
+        host_N[:num] = -1 - np.arange(num) if is_drawn else _token_ids(sequences, position_R)
         host_N[layout.positions : layout.positions + num] = position_R
         slots_GT = host_N[layout.slots : layout.query_starts].reshape(-1, layout.num_tokens)
         slots_GT[:, :num] = last.blocks_GR * size + position_R % size
         self._write_rows(host_N, layout, range(num), position_R + 1, last.rows, numbers)
-        changes = self._changes(last, sequences)
+        changes = self._changes(
+            last,
+            sequences,
+            range(num) if next_tokens is None else [each.place for each in next_tokens.changes],
+        )
         end = layout.changes + len(changes)
         host_N[layout.changes : end] = changes
         self._upload.send(end)
@@ -266,17 +288,20 @@ class StaticBatcher:
             device_N[layout.tables :].scatter_(
                 0, device_N[layout.changes : middle], device_N[middle:end]
             )
-        last.starts = starts
+        last.position_R, last.sequences = position_R, sequences
         self._last = last
-        context_lens = tuple([start + 1 for start in starts])
+        context_lens = tuple((position_R + 1).tolist())
         return self._batch(layout, last.query_lens, context_lens, last.rows)
 
-    def _changes(self, last: _Last, sequences: Sequence[KnownSequence]) -> list[int]:
-        """Note what has changed in tables; return the places of the entries, then their values."""
+    def _changes(
+        self, last: _Last, sequences: Sequence[KnownSequence], changed: Iterable[int]
+    ) -> list[int]:
+        """Note what has changed in some tables; return entries' places, then their values."""
         places: list[int] = []
         values: list[int] = []
         layout = last.layout
-        for i, sequence in enumerate(sequences):
+        for i in changed:
+            sequence = sequences[i]
             before, length = last.num_blocks[i], len(sequence.block_tables[0])
             if length != before:
                 last.num_blocks[i] = length
@@ -298,7 +323,7 @@ class StaticBatcher:
     def build(
         self,
         chunks: Sequence[ScheduledChunk],
-        sequences: Sequence[KnownSequence],
+        sequences: list[KnownSequence],
         wanted_rows: Sequence[int],
         numbers: Floats | None = None,
     ) -> Batch:
@@ -340,9 +365,9 @@ class StaticBatcher:
         if max(query_lens) == 1:
             self._last = _Last(
                 layout,
-                list(sequences),
+                sequences,
                 query_lens,
-                starts,
+                position_T,
                 [chunk.wants_token for chunk in chunks],
                 wanted_rows,
                 [len(sequence.block_tables[0]) for sequence in sequences],
@@ -481,11 +506,11 @@ def padded_size(num_tokens: int) -> int:
     return next((size for size in PADDED_SIZES if size >= num_tokens), PADDED_SIZES[-1])
 
 
-def _token_ids(sequences: Sequence[KnownSequence], starts: Sequence[int]) -> list[int]:
+def _token_ids(sequences: Sequence[KnownSequence], position_R: Int64s) -> list[int]:
     """Return the token of each sequence at a position, or where it will be drawn."""
     return [
         each.token_ids[start] if start < len(each.token_ids) else -1 - each.pending_row
-        for each, start in zip(sequences, starts, strict=True)
+        for each, start in zip(sequences, position_R.tolist(), strict=True)
     ]
 
 

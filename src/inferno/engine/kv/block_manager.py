@@ -20,6 +20,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from inferno.engine.kv.block_pool import BlockPool
 from inferno.errors import InvalidRequest
 
@@ -140,6 +143,12 @@ class BlockManager:
         num_entries = len(tables.groups[0])
         return max(0, self.num_blocks(num_tokens) - num_entries) * len(self._windows)
 
+    def num_promised(self, tables: BlockTables, num_tokens: int, max_chunk: int) -> int:
+        """Count the blocks that a sequence of num_tokens lacks of those that it holds at most."""
+        if not self._windowed:  # the same, in fewer words
+            return self.num_new_blocks(tables, num_tokens)
+        return max(0, self.num_peak_blocks(num_tokens, max_chunk) - tables.num_held)
+
     def num_in_use(self, prefix: Prefix) -> int:
         """Count the prefix's blocks in use; sharing them takes none from the pool."""
         return sum(self.pool.is_in_use(block) for table in prefix.groups for block in table)
@@ -189,6 +198,17 @@ class BlockManager:
                 table[index] = SCRATCH
             others = tables.num_left
             tables.num_left = (*others[:group], num_left, *others[group + 1 :])
+
+    def changes_at(self, position_R: npt.NDArray[np.int64]) -> list[int]:
+        """Return which positions begin a block, or are the first that don't see one any more.
+
+        Where tables are slid and allocated for each position in turn, the others change nothing.
+        """
+        is_change_R = position_R % self.block_size == 0
+        for window in filter(None, self._windows):
+            is_change_R |= (position_R - window + 1) % self.block_size == 0
+        found: list[int] = np.flatnonzero(is_change_R).tolist()
+        return found
 
     def allocate(self, tables: BlockTables, num_tokens: int) -> None:
         """Make the tables reach so many tokens; the pool must have num_new_blocks."""

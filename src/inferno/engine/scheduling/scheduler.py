@@ -28,7 +28,6 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
@@ -37,6 +36,7 @@ from inferno.engine.kv.offload import Offload
 from inferno.engine.sampling.constraints import ConstraintFactory
 from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.limits import Limits
+from inferno.engine.scheduling.planned_steps import PlannedStep, PlannedSteps, retire
 from inferno.engine.scheduling.sequence import SequenceState, Status, new_sequences
 from inferno.engine.scheduling.shared_prompts import SharedPrompts
 from inferno.engine.scheduling.shares import Shares, StepBound
@@ -117,7 +117,8 @@ class Scheduler:
         self._waiting: list[SequenceState] = []  # by rank; the preempted too
         self._prompts = SharedPrompts(blocks)
         self.steering = Steering(self._fail_constraint)
-        self._in_flight: deque[tuple[StepPlan, list[SequenceState]]] = deque()
+        self._steady = steady.SteadyStreams(blocks, self.speculation, self.offload)
+        self._in_flight = PlannedSteps(self.offload)
         self._epoch = 1  # see StepPlan
         self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
         self._events: list[TokenEvent] = []
@@ -186,18 +187,21 @@ class Scheduler:
         most = self._limits.max_num_batched_tokens
         new: list[NewSequence] = []
         running = self._running if self.steering.is_idle else []
+        if running and (step := self._steady.plan(self._epoch, work, now)):
+            return self._in_flight.add(step)
         sequences = steady.streams(running, self._epoch, self._blocks, self.speculation, most)
         if sequences:
-            chunks = steady.schedule(sequences, self._blocks, work, now)
+            chunks = tuple(steady.schedule(sequences, self._blocks, work, now))
+            self._steady.note(sequences, chunks, len(running))
         else:
-            chunks = self._share_out(now, work, new, sequences)
+            chunks = tuple(self._share_out(now, work, new, sequences))
+            self._steady.drop()
         if not chunks:
             return StepPlan(self._epoch, (), (), (), work)
         copies = self.offload.copies()
-        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), tuple(chunks), work, copies)
+        plan = StepPlan(self._epoch, tuple(self._gone), tuple(new), chunks, work, copies)
         self._gone.clear()
-        self._in_flight.append((plan, sequences))
-        return plan
+        return self._in_flight.add(PlannedStep(plan, sequences, chunks))
 
     def _share_out(
         self, now: float, work: StepWork, new: list[NewSequence], sequences: list[SequenceState]
@@ -239,24 +243,27 @@ class Scheduler:
 
     def step_steering(self) -> StepSteering:
         """Return the constraints of the newest plan in flight; older plans must be committed."""
-        plan, sequences = self._in_flight[-1]
-        return self.steering.begin(sequences, plan.chunks)
+        _, sequences, chunks = self._in_flight.newest
+        return self.steering.begin(sequences, chunks)
 
     @property
     def has_masks(self) -> bool:
         """Return whether `step_steering` would have masks for the newest plan in flight."""
         if not self.speculation.has_constraints:
             return False
-        return any(sequence.constraint is not None for sequence in self._in_flight[-1][1])
+        return any(each.constraint is not None for each in self._in_flight.newest.sequences)
 
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
         """Take in the results of the oldest plan in flight: one per chunk, in order."""
-        parts = zip(self._retire(plan), plan.chunks, results, strict=True)
+        step = self._in_flight.end(plan)
+        if self._steady.take_in(step, results, self._events):
+            return
+        parts = zip(retire(step), step.chunks, results, strict=True)
         steady.take_in(parts, self._blocks, self.speculation, self._events, self._take_in)
 
     def fail(self, plan: StepPlan, message: str) -> None:
         """End every request of the oldest plan in flight: its step failed; its blocks are void."""
-        for sequence in self._retire(plan):
+        for sequence in retire(self._in_flight.end(plan)):
             if sequence.status is not Status.FINISHED:  # else its request's id may be another's
                 self._end(sequence.request.request_id, FinishReason.ERROR, error=message)
         self.resend()
@@ -295,6 +302,7 @@ class Scheduler:
         Call this when the executor may not have followed the last plan, or has forgotten what it
         knew. Blocks kept in host memory are void afterwards.
         """
+        self._steady.drop()
         for sequence in [each for each in self._running if each.offloaded is not None]:
             self._preempt(sequence)  # nothing was taken back yet
         for sequence in self._waiting:
@@ -314,15 +322,6 @@ class Scheduler:
         """Take back the events taken since the last plan, which did not reach the caller."""
         self._events = self._delivered + self._events
         self._delivered = []
-
-    def _retire(self, plan: StepPlan) -> list[SequenceState]:
-        """Return the sequences of a plan's chunks, in flight no more."""
-        if not plan.chunks:
-            return []
-        oldest, sequences = self._in_flight.popleft()
-        assert oldest is plan, "plans are retired in the order in which they were made"
-        self.offload.settle(plan.copies)
-        return steady.retire(sequences, plan.chunks)
 
     # Choosing who computes
 
@@ -374,6 +373,7 @@ class Scheduler:
         """Give a waiting sequence its place, and the blocks of a cached prefix."""
         sequence = self._waiting.pop(index)
         insort(self._running, sequence, key=_RANK)
+        self._steady.drop()
         kept = self.offload.start(sequence.tables, prefix, sequence.offloaded)
         sequence.offloaded = kept
         sequence.start(prefix.num_tokens, now)
@@ -406,8 +406,9 @@ class Scheduler:
 
         If need be, and if it suffices, at the cost of lower priorities.
         """
-        if not self._fits(sequence, prefix):
-            self._give_back_spare()
+        if self._fits(sequence, prefix):
+            return True
+        self._give_back_spare()
         victims = self._lower_priorities(sequence)
         num_held = sum(victim.tables.num_held for victim in victims)
         others = [other for other in self._running if other not in victims]
@@ -422,8 +423,9 @@ class Scheduler:
         return True
 
     def _fits(self, sequence: SequenceState, prefix: Prefix) -> bool:
-        num_needed = self._num_needed(sequence, prefix, self._running)
-        return self._has_place() and num_needed <= self.pool.num_available
+        if not self._has_place():
+            return False
+        return self._num_needed(sequence, prefix, self._running) <= self.pool.num_available
 
     def _num_needed(
         self, sequence: SequenceState, prefix: Prefix, running: Sequence[SequenceState]
@@ -433,15 +435,12 @@ class Scheduler:
         Those for which others have tokens already are added, and one for each of their tables to
         grow by: else they would soon drive it out.
         """
-        num_own = self._num_peak_blocks(sequence) - self._blocks.num_in_use(prefix)
+        blocks, most = self._blocks, self._limits.max_num_batched_tokens
+        num_own = blocks.num_peak_blocks(len(sequence.token_ids), most) - blocks.num_in_use(prefix)
         num_promised = sum(
-            max(0, self._num_peak_blocks(other) - other.tables.num_held) for other in running
+            [blocks.num_promised(other.tables, len(other.token_ids), most) for other in running]
         )
         return num_own + num_promised + len(running) * len(sequence.tables.groups)
-
-    def _num_peak_blocks(self, sequence: SequenceState) -> int:
-        most = self._limits.max_num_batched_tokens
-        return self._blocks.num_peak_blocks(len(sequence.token_ids), most)
 
     def _lower_priorities(self, sequence: SequenceState) -> list[SequenceState]:
         """Return the running sequences whose places and blocks a waiting one may take, by rank."""
@@ -516,6 +515,7 @@ class Scheduler:
 
     def _let_executor_forget(self, sequence: SequenceState) -> None:
         """Let the executor forget a sequence, if it knows it."""
+        self._steady.drop()
         if sequence.known_epoch == self._epoch:
             self._gone.append(sequence.sequence_id)
         sequence.known_epoch = 0
@@ -523,6 +523,7 @@ class Scheduler:
     # Taking in results
 
     def _take_in(self, sequence: SequenceState, chunk: ScheduledChunk, result: StepResult) -> None:
+        self._steady.drop()
         if result.error is not None:
             self._emit(sequence, reason=FinishReason.ERROR, error=result.error)
             return

@@ -13,7 +13,7 @@ from inferno.engine.build import build_engine
 from inferno.engine.engine import Engine
 from inferno.engine.execution.local import LocalExecutor, LocalStep
 from inferno.engine.execution.runner import Runner
-from inferno.engine.step_plan import ScheduledChunk, StepPlan
+from inferno.engine.step_plan import LaterChunks, ScheduledChunk, StepPlan
 from inferno.ops import Batch
 from inferno.options import EngineOptions
 from inferno.requests import FinishReason, Request, SamplingParams
@@ -158,11 +158,11 @@ class _ScheduleObserver:
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._chunks: tuple[ScheduledChunk, ...] = ()
+        self._chunks: Sequence[ScheduledChunk] = ()
         self._num_steps = 0
 
     def see_plan(self, plan: StepPlan) -> None:
-        self._chunks = plan.chunks
+        self._chunks = plan.chunks if plan.next is None else LaterChunks(self._chunks, 1)
         self._num_steps += 1
 
     def see_states(self, rows_N: Tensor | None, hidden: Tensor) -> None:
