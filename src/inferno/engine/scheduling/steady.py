@@ -189,7 +189,7 @@ def take_in(
 class SteadyStreams:
     """The streams that steps compute one after the other without a change.
 
-    After two such steps the next ones are planned in few words, and their results taken in like
+    After one such step the next ones are planned in few words, and their results taken in like
     that, until something else happens to one of the streams; then `drop` is to be called.
     """
 
@@ -197,25 +197,29 @@ class SteadyStreams:
         self._blocks = blocks
         self._speculation = speculation
         self._offload = offload
-        self._last: list[SequenceState] = []  # of the last step, if it had nothing but streams
+        # Of the last step, if it had nothing but streams and was planned one by one.
+        self._noted: tuple[list[SequenceState], Sequence[ScheduledChunk]] | None = None
         self._streams: _Streams | None = None
 
     def drop(self) -> None:
         """Forget all: the streams are others now, or one has had more than a token."""
-        self._last, self._streams = [], None
+        self._noted = self._streams = None
 
     def note(
         self, sequences: list[SequenceState], chunks: Sequence[ScheduledChunk], num_running: int
     ) -> None:
         """Note a step of nothing but streams that was planned one by one."""
-        is_again = LEAST_STREAMS <= len(sequences) == num_running and sequences == self._last
-        self._streams = _Streams(sequences, chunks) if is_again and _are_plain(sequences) else None
-        self._last = sequences
+        is_worth_it = LEAST_STREAMS <= len(sequences) == num_running
+        self._noted, self._streams = (sequences, chunks) if is_worth_it else None, None
 
     def plan(self, epoch: int, work: StepWork, now: float) -> PlannedStep | None:
         """Plan the next token of all streams; None where it must be planned one by one."""
-        streams = self._streams
-        if streams is None or not self._speculation.is_asleep:
+        if not self._speculation.is_asleep:
+            return None
+        if self._noted is not None and _are_plain(self._noted[0]):
+            self._streams = _Streams(*self._noted)
+        self._noted = None
+        if (streams := self._streams) is None:
             return None
         changes = streams.advance(self._blocks, work, now)
         if changes is None:
