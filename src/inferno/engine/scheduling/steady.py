@@ -82,8 +82,6 @@ def schedule(
 ) -> list[ScheduledChunk]:
     """Plan one token of each of these sequences, by rank, as `SequenceState.schedule` does."""
     chunks = []
-    window = work.window
-    num_keys = 0
     is_windowed, block_size = blocks.has_windows, blocks.block_size
     for sequence in sequences:
         token_ids, tables, start = sequence.token_ids, sequence.tables, sequence.num_planned_tokens
@@ -100,12 +98,11 @@ def schedule(
             sequence.num_known_blocks = num_blocks
         new_token_ids = tuple(token_ids[sequence.num_known_tokens :])
         sequence.num_known_tokens = len(token_ids)
-        num_planned = sequence.num_planned_tokens = start + 1
-        wants_token = num_planned < sequence.max_length
+        sequence.num_planned_tokens = start + 1
+        wants_token = start + 1 < sequence.max_length
         sequence.num_in_flight += 1
         sequence.num_pending_tokens += wants_token
         sequence.served = now
-        num_keys += num_planned if window is None or start < window else window + 1
         chunks.append(
             ScheduledChunk(
                 sequence.sequence_id,
@@ -118,17 +115,21 @@ def schedule(
                 False,
             )
         )
-    num = len(sequences)
+    _count(work, np.array([chunk.start for chunk in chunks]))
+    return chunks
+
+
+def _count(work: StepWork, start_R: npt.NDArray[np.int64]) -> None:
+    """Count a chunk of one token at each of these positions."""
+    window, num = work.window, len(start_R)
+    num_keys = num_pairs = int(start_R.sum()) + num
+    if window is not None:  # a chunk reads the key that has just left its token's window too
+        num_keys = int(np.minimum(start_R, window).sum()) + num
+        num_pairs = int(np.minimum(start_R + 1, window).sum())
     work.num_rows += num
     work.num_tokens += num
     work.num_keys += num_keys
-    # A token sees the keys that its chunk reads, but for the one that has just left the window.
-    work.num_pairs += (
-        num_keys
-        if window is None
-        else sum([min(each.num_planned_tokens, window) for each in sequences])
-    )
-    return chunks
+    work.num_pairs += num_pairs
 
 
 def take_in(
@@ -337,16 +338,3 @@ def _are_plain(sequences: Iterable[SequenceState]) -> bool:
     return all(
         each.is_simple and not each.claimed and each.prompt_logprobs is None for each in sequences
     )
-
-
-def _count(work: StepWork, start_R: npt.NDArray[np.int64]) -> None:
-    """Count a token at each of these positions, as `schedule` does."""
-    window, num = work.window, len(start_R)
-    num_keys = num_pairs = int(start_R.sum()) + num
-    if window is not None:
-        num_keys = int(np.minimum(start_R, window).sum()) + num
-        num_pairs = int(np.minimum(start_R + 1, window).sum())
-    work.num_rows += num
-    work.num_tokens += num
-    work.num_keys += num_keys
-    work.num_pairs += num_pairs
