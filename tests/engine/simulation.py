@@ -278,13 +278,13 @@ class Prices:
     pair: float
     step: float = 0.0
 
-    def seconds(self, plan: StepPlan) -> float:
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+    def seconds(self, chunks: Sequence[ScheduledChunk]) -> float:
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
         num_pairs = sum(
             chunk.num_tokens * chunk.start + chunk.num_tokens * (chunk.num_tokens + 1) / 2
-            for chunk in plan.chunks
+            for chunk in chunks
         )
-        num_rows = sum(chunk.wants_token for chunk in plan.chunks)
+        num_rows = sum(chunk.wants_token for chunk in chunks)
         compute = max(self.weights, num_tokens * self.token)
         return self.step + compute + num_rows * self.chunk + num_pairs * self.pair
 
@@ -321,13 +321,14 @@ class TimedEngine:
     def step(self) -> StepPlan:
         """Run a step, let its time pass, and teach the scheduler."""
         plan = self.scheduler.plan()
-        seconds = self.prices.seconds(plan)
+        chunks = chunks_of(self.scheduler, plan)
+        seconds = self.prices.seconds(chunks)
         self.clock.now += seconds
         self.scheduler.costs.observe(plan.work, seconds)
-        for chunk in plan.chunks:
+        for chunk in chunks:
             num_left = self.prompt_lengths[chunk.request_id] - chunk.start
             self.num_prompt_tokens += max(0, min(num_left, chunk.num_tokens))
-        results = [StepResult((1,) if chunk.wants_token else ()) for chunk in plan.chunks]
+        results = [StepResult((1,) if chunk.wants_token else ()) for chunk in chunks]
         for event in commit(self.scheduler, plan, results):
             self.tokens_at[event.request_id] += [self.clock()] * len(event.token_ids)
         return plan

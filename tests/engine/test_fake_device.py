@@ -16,10 +16,10 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.engine import Engine
-from inferno.engine.execution import runner
+from inferno.engine.execution import runner, static_batcher
 from inferno.engine.execution.executor import LaunchedStep
-from inferno.engine.execution.static_batcher import PADDED_SIZES, padded_size
-from inferno.engine.step_plan import StepPlan
+from inferno.engine.execution.static_batcher import PADDED_SIZES, StaticBatcher, padded_size
+from inferno.engine.step_plan import LaterChunks, StepPlan
 from inferno.ops import Batch, NoRoomForGraph
 from inferno.requests import FinishReason, Request, SamplingParams, TokenEvent
 from tests.engine import test_steps_ahead as ahead
@@ -216,6 +216,41 @@ STREAMS = {
         stream(2, min_p=0.1, allowed_token_ids=list(range(4, 90)), logprobs=0),
     ],
 }
+
+
+@pytest.mark.parametrize("reach", [1, 4, 12])
+@pytest.mark.parametrize("kind", list(STREAMS))
+def test_tables_grow_wider_while_steps_go_on(
+    folder: Path, kind: str, reach: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step with a wider table is built anew, from chunks that the plan doesn't tell."""
+    monkeypatch.setattr(static_batcher, "_LEAST_REACH", reach)
+    expected: Outcomes = {}
+    engine = ahead.build(folder, num_blocks=60)
+    for request in STREAMS[kind]:
+        engine.add_request(request)
+    while engine.has_work:
+        ahead.note(engine.step(), expected)
+
+    engine, _ = on_a_device(folder, monkeypatch, num_blocks=60)
+    built: list[object] = []
+    build = StaticBatcher.build
+
+    def noted(batcher: StaticBatcher, chunks: Any, *args: Any) -> Batch:
+        built.append(chunks)
+        return build(batcher, chunks, *args)
+
+    monkeypatch.setattr(StaticBatcher, "build", noted)
+    found: Outcomes = {}
+    for request in STREAMS[kind]:
+        engine.add_request(request)
+    num_steps = 0
+    while engine.has_work:
+        ahead.note(engine.step(), found)
+        num_steps += 1
+    assert found == expected
+    assert any(isinstance(chunks, LaterChunks) for chunks in built)
+    assert len(built) < num_steps // 2
 
 
 @pytest.mark.parametrize("kind", list(STREAMS))

@@ -163,7 +163,7 @@ class StepResult(NamedTuple):
 class LaterChunks(Sequence[ScheduledChunk]):
     """Chunks that were each moved on by some tokens, as NextTokens says; made when looked at.
 
-    They tell nothing that is new of a sequence.
+    They tell nothing of a sequence that is new; their num_left is of the first chunks.
     """
 
     def __init__(self, chunks: Sequence[ScheduledChunk], num_tokens: int) -> None:

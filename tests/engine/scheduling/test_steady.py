@@ -12,8 +12,10 @@ import pytest
 from inferno.engine.kv.block_manager import BlockManager
 from inferno.engine.scheduling import steady
 from inferno.engine.scheduling.scheduler import Scheduler
+from inferno.engine.scheduling.sequence import SequenceState
+from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.step_plan import StepPlan, StepResult
-from inferno.requests import FinishReason, Request
+from inferno.requests import FinishReason, Request, TokenEvent
 from tests.engine.simulation import (
     Clock,
     Device,
@@ -34,23 +36,29 @@ MAX_MODEL_LEN = 60
 
 @dataclass
 class Run:
-    """A scheduler and its device; what the device was given, and what came of it."""
+    """A scheduler and its device; what the device was given, and what came of it.
+
+    states  after each step: of each running sequence where its blocks are, and what is counted.
+    """
 
     depth: int
     windows: Windows = (None,)
     num_blocks: int = 1000
     requests: list[Request] = field(default_factory=list)
     planned: list[list[tuple[str, int, int]]] = field(default_factory=list)
+    events: list[TokenEvent] = field(default_factory=list)
+    states: list[list[Any]] = field(default_factory=list)
     num_going_on: int = 0
 
     def __post_init__(self) -> None:
+        self.clock = Clock()
         self.scheduler = Scheduler(
             BlockManager(self.num_blocks, 4, self.windows),
             max_num_seqs=NUM_STREAMS,
             max_num_batched_tokens=256,
             max_model_len=MAX_MODEL_LEN,
             step_target=0.0,
-            clock=Clock(),
+            clock=self.clock,
         )
         self.device = Device(4, self.windows)
         self.ledger = Ledger()
@@ -59,7 +67,8 @@ class Run:
     def add(self, num: int, length: int = 3, **params: object) -> None:
         for _ in range(num):
             index = len(self.requests)
-            prompt = [1 + index % 4, *(1 + (index >> i) % 4 for i in range(length))]
+            shared = [1, 2, 3, 4] if index % 8 == 0 else []  # whoever shares blocks waits for them
+            prompt = [*shared, 1 + index % 4, *(1 + (index >> i) % 4 for i in range(length))]
             usual: dict[str, Any] = {"ignore_eos": True, "max_tokens": 40}
             request = make_request(f"request {index}", prompt, **usual | params)
             self.requests.append(request)
@@ -67,6 +76,7 @@ class Run:
 
     def step(self, failing: int | None = None) -> None:
         """Make a step, in which the chunk at one place may fail."""
+        self.clock.now += 0.01
         plan = self.scheduler.plan()
         chunks = chunks_of(self.scheduler, plan)
         self.planned.append([(each.request_id, each.start, each.num_tokens) for each in chunks])
@@ -81,9 +91,20 @@ class Run:
             self.commit()
         check_invariants(self.scheduler, self.device)
         check_known(self.scheduler, self.device)
+        self.states.append([self.state(each) for each in self.scheduler._running])
+
+    def state(self, sequence: SequenceState) -> tuple[Any, ...]:
+        tables = sequence.tables
+        return (
+            *(sequence.sequence_id, tuple(map(tuple, tables.groups)), tables.num_left),
+            *(tables.num_committed, sequence.num_computed_tokens, sequence.num_planned_tokens),
+            *(sequence.num_pending_tokens, sequence.num_in_flight, sequence.served),
+        )
 
     def commit(self) -> None:
-        self.ledger.note(commit(self.scheduler, *self.in_flight.popleft()))
+        events = commit(self.scheduler, *self.in_flight.popleft())
+        self.ledger.note(events)
+        self.events += [event._replace(logprobs=()) for event in events]  # DrawnTokens has none
 
     def finish(self) -> None:
         while self.scheduler.has_work:
@@ -100,7 +121,7 @@ class Run:
             assert (found, ending.finish_reason) == (tokens, reason)
 
 
-CASES = [(depth, windows) for depth in (0, 1, 2) for windows in ((None,), (None, 6), (3, 9))]
+CASES = [(depth, windows) for depth in (0, 1, 3) for windows in ((None,), (None, 6), (3, 9))]
 
 
 @pytest.mark.parametrize(("depth", "windows"), CASES)
@@ -118,25 +139,28 @@ def test_the_steps_are_those_that_are_planned_one_by_one(
         return found
 
     found = run()
-    assert found.num_going_on > 20
+    assert found.num_going_on > 15
     found.check_outcomes()
     monkeypatch.setattr(steady, "LEAST_STREAMS", NUM_STREAMS + 1)
     one_by_one = run()
     assert one_by_one.num_going_on == 0
     assert found.planned == one_by_one.planned
-    assert found.ledger.endings.keys() == one_by_one.ledger.endings.keys()
+    assert found.states == one_by_one.states
+    assert found.events == one_by_one.events
+    if windows == (None,):  # others have left the shared blocks
+        assert any(event.num_cached_tokens for event in found.events)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 4])
 def test_what_happens_to_one_stream_in_between_changes_no_other(depth: int) -> None:
     found = Run(depth)
     found.add(NUM_STREAMS)
-    for _ in range(8):
+    for _ in range(20):
         found.step()
     before = found.num_going_on
     assert before >= 3
     found.scheduler.abort("request 5")
-    for _ in range(6):
+    for _ in range(8):
         found.step()
     assert found.num_going_on > before
     found.step(failing=2)
@@ -149,8 +173,34 @@ def test_what_happens_to_one_stream_in_between_changes_no_other(depth: int) -> N
 
 def test_a_stop_token_ends_its_stream_in_the_midst() -> None:
     found = Run(1)
-    found.add(NUM_STREAMS, ignore_eos=False, min_tokens=0)
-    found.add(NUM_STREAMS, length=9, ignore_eos=False)
+    found.add(NUM_STREAMS - 1)
+    tokens, _ = oracle(found.requests[0], 0, found.windows, MAX_MODEL_LEN)
+    stop = tokens[-1]
+    found.add(1, stop_token_ids=[stop], min_tokens=15)
+    found.finish()
+    found.check_outcomes()
+    ending = found.ledger.endings[found.requests[-1].request_id, 0]
+    assert (ending.finish_reason, ending.stop_token_id) == (FinishReason.STOP, stop)
+    assert len(found.ledger.tokens[found.requests[-1].request_id, 0]) > 15
+    assert found.num_going_on > 15
+
+
+def test_who_is_to_be_asked_for_proposals_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proposer that wakes now and then has those steps planned one by one."""
+    found = Run(0)
+    found.scheduler.speculation = Speculation()  # as an engine of many has others
+    found.add(NUM_STREAMS)
+    going_on = []
+    for step in range(20):
+        is_awake = step in (6, 7, 12)
+        monkeypatch.setattr(Speculation, "is_asleep", not is_awake)
+        before = found.num_going_on
+        found.step()
+        going_on.append(found.num_going_on > before)
+    assert not any(going_on[step] for step in (6, 7, 12))
+    assert going_on[5]
+    assert going_on[11]
+    assert all(going_on[15:])
     found.finish()
     found.check_outcomes()
 

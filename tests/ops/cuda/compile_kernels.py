@@ -153,6 +153,9 @@ ALLOWED_BY_3_6: dict[str, Stack] = {
     r"experts (gate_up|down) fp16 mxfp4 16 rows even (un)?sorted$": Stack(
         16, "stops at 80 registers; read once, after the loop", (100,)
     ),
+    r"experts gate_up fp32 mxfp4 16 rows odd sorted clamped": Stack(
+        8, "stops at 80 registers; read once, after the loop", (100,)
+    ),
     r"experts down bf16 int8 64 rows even sorted": Stack(
         24, "stops at 128 registers; read once, after the loop", (80, 89)
     ),

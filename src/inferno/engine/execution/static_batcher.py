@@ -225,7 +225,7 @@ class StaticBatcher:
     ) -> bool:
         """Return whether a step is the last one, each sequence with its next token.
 
-        next_tokens     what a plan said of the chunks that goes on like the last plan.
+        next_tokens     what the plan says, if it goes on like the last one.
         """
         last = self._last
         if last is None:

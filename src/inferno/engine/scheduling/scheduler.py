@@ -117,7 +117,7 @@ class Scheduler:
         self._waiting: list[SequenceState] = []  # by rank; the preempted too
         self._prompts = SharedPrompts(blocks)
         self.steering = Steering(self._fail_constraint)
-        self._steady = steady.SteadyStreams(blocks, self.speculation, self.offload)
+        self._steady = steady.SteadyStreams(blocks, self.offload)
         self._in_flight = PlannedSteps(self.offload)
         self._epoch = 1  # see StepPlan
         self._gone: list[SequenceId] = []  # known to the executor, and to be forgotten
@@ -187,7 +187,7 @@ class Scheduler:
         most = self._limits.max_num_batched_tokens
         new: list[NewSequence] = []
         running = self._running if self.steering.is_idle else []
-        if running and (step := self._steady.plan(self._epoch, work, now)):
+        if running and (step := self._steady.plan(self._epoch, work, now, self.speculation)):
             return self._in_flight.add(step)
         sequences = steady.streams(running, self._epoch, self._blocks, self.speculation, most)
         if sequences:
@@ -256,7 +256,7 @@ class Scheduler:
     def commit(self, plan: StepPlan, results: Sequence[StepResult]) -> None:
         """Take in the results of the oldest plan in flight: one per chunk, in order."""
         step = self._in_flight.end(plan)
-        if self._steady.take_in(step, results, self._events):
+        if self._steady.take_in(step, results, self._events, self.speculation):
             return
         parts = zip(retire(step), step.chunks, results, strict=True)
         steady.take_in(parts, self._blocks, self.speculation, self._events, self._take_in)

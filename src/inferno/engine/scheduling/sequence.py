@@ -69,7 +69,7 @@ class SequenceState:
                         next chunk, with which they are copied back; None if there are none.
     known_epoch         the executor knows the sequence if this is the epoch of plans; 0 never is.
     num_known_tokens    tokens, and num_known_blocks entries of each table, that the executor then
-                        knows.
+                        knows; it may have drawn tokens that aren't confirmed here yet.
     """
 
     request: Request
@@ -231,7 +231,7 @@ class SequenceState:
             new_blocks = tuple(tuple(table[self.num_known_blocks :]) for table in tables.groups)
             self.num_known_blocks = num_blocks
         new_token_ids = tuple(token_ids[self.num_known_tokens :])
-        self.num_known_tokens = length
+        self.num_known_tokens = max(self.num_known_tokens, length)
         expected = length + self.num_pending_tokens
         wants_prompt_logprobs = (
             self.prompt_logprobs is not None

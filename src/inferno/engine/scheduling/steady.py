@@ -97,7 +97,7 @@ def schedule(
             new_blocks = tuple(tuple(table[sequence.num_known_blocks :]) for table in groups)
             sequence.num_known_blocks = num_blocks
         new_token_ids = tuple(token_ids[sequence.num_known_tokens :])
-        sequence.num_known_tokens = len(token_ids)
+        sequence.num_known_tokens = max(sequence.num_known_tokens, len(token_ids))
         sequence.num_planned_tokens = start + 1
         wants_token = start + 1 < sequence.max_length
         sequence.num_in_flight += 1
@@ -194,9 +194,8 @@ class SteadyStreams:
     that, until something else happens to one of the streams; then `drop` is to be called.
     """
 
-    def __init__(self, blocks: BlockManager, speculation: Speculation, offload: Offload) -> None:
+    def __init__(self, blocks: BlockManager, offload: Offload) -> None:
         self._blocks = blocks
-        self._speculation = speculation
         self._offload = offload
         # Of the last step, if it had nothing but streams and was planned one by one.
         self._noted: tuple[list[SequenceState], Sequence[ScheduledChunk]] | None = None
@@ -213,9 +212,11 @@ class SteadyStreams:
         is_worth_it = LEAST_STREAMS <= len(sequences) == num_running
         self._noted, self._streams = (sequences, chunks) if is_worth_it else None, None
 
-    def plan(self, epoch: int, work: StepWork, now: float) -> PlannedStep | None:
+    def plan(
+        self, epoch: int, work: StepWork, now: float, speculation: Speculation
+    ) -> PlannedStep | None:
         """Plan the next token of all streams; None where it must be planned one by one."""
-        if not self._speculation.is_asleep:
+        if not speculation.is_asleep:
             return None
         if self._noted is not None and _are_plain(self._noted[0]):
             self._streams = _Streams(*self._noted)
@@ -226,18 +227,22 @@ class SteadyStreams:
         if changes is None:
             self._streams = None
             return None
-        self._speculation.is_awake()  # which counts the steps that it sleeps
+        speculation.is_awake()  # which counts the steps that it sleeps
         sequences = streams.sequences
         copies = self._offload.copies()  # of what new blocks held before
         plan = StepPlan(epoch, (), (), (), work, copies, NextTokens(len(sequences), changes))
         return PlannedStep(plan, sequences, LaterChunks(streams.chunks, streams.num_steps))
 
     def take_in(
-        self, step: PlannedStep, results: Sequence[StepResult], events: list[TokenEvent]
+        self,
+        step: PlannedStep,
+        results: Sequence[StepResult],
+        events: list[TokenEvent],
+        speculation: Speculation,
     ) -> bool:
         """Retire a step that `plan` planned and take in its results; or do nothing: False."""
         streams, chunks = self._streams, step.chunks
-        if streams is None or streams.sequences is not step.sequences or self._speculation.told:
+        if streams is None or streams.sequences is not step.sequences or speculation.told:
             return False
         if not isinstance(chunks, LaterChunks) or not isinstance(results, DrawnTokens):
             return False
@@ -261,7 +266,7 @@ class _Streams:
         self.num_steps = 0
         self.stop_token_ids = frozenset().union(*[each.stop_token_ids for each in sequences])
         self._first_R = np.array([chunk.start for chunk in chunks])
-        # Until the token that a step gives is the last that some stream may have.
+        # Step n gives the token at first + n + 1, which must not be the last of its stream.
         self._most_steps = min(
             each.max_length - 3 - chunk.start for each, chunk in zip(sequences, chunks, strict=True)
         )
@@ -304,7 +309,8 @@ class _Streams:
         blocks.slide(tables, start)
         blocks.allocate(tables, start + 1)
         sequence.num_known_blocks = len(tables.groups[0])
-        new_blocks = tuple(tuple(table[known:]) for table in tables.groups)
+        is_longer = sequence.num_known_blocks > known
+        new_blocks = tuple(tuple(table[known:]) for table in tables.groups) if is_longer else ()
         return TableChange(place, new_blocks, tables.num_left)
 
     def take_in(

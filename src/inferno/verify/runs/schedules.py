@@ -159,10 +159,16 @@ class _ScheduleObserver:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._chunks: Sequence[ScheduledChunk] = ()
+        self._told: tuple[ScheduledChunk, ...] = ()  # one by one
+        self._num_next = 0  # plans since that went on
         self._num_steps = 0
 
     def see_plan(self, plan: StepPlan) -> None:
-        self._chunks = plan.chunks if plan.next is None else LaterChunks(self._chunks, 1)
+        if plan.next is None:
+            self._chunks, self._told, self._num_next = plan.chunks, plan.chunks, 0
+        else:
+            self._num_next += 1
+            self._chunks = LaterChunks(self._told, self._num_next)
         self._num_steps += 1
 
     def see_states(self, rows_N: Tensor | None, hidden: Tensor) -> None:
