@@ -27,6 +27,7 @@ from inferno.options import EngineOptions
 from inferno.requests import Request, SamplingParams
 from tests.engine.fake_device import Device, fake_device
 from tests.engine.local import executor_of
+from tests.engine.simulation import chunks_of
 
 __all__ = ["fake_device"]  # a fixture
 
@@ -43,7 +44,7 @@ def sizes_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     launch = executor.launch
 
     def note(plan: Any) -> Any:
-        found.append(sum(chunk.num_tokens for chunk in plan.chunks))
+        found.append(sum(chunk.num_tokens for chunk in chunks_of(engine._scheduler, plan)))
         return launch(plan)
 
     monkeypatch.setattr(executor, "launch", note)

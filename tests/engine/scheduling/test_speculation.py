@@ -15,7 +15,7 @@ from inferno.engine.scheduling.speculation import Speculation
 from inferno.engine.scheduling.step_cost import StepWork
 from inferno.engine.step_plan import StepPlan, StepResult
 from inferno.requests import Request, SamplingParams
-from tests.engine.simulation import Clock, StandIn
+from tests.engine.simulation import Clock, StandIn, chunks_of
 
 FIXED, TOKEN = 1.0, 0.02  # seconds of a step, and of each of its tokens
 
@@ -69,12 +69,13 @@ class Run:
 
     def step(self) -> StepPlan:
         plan = self.scheduler.plan()
-        num_tokens = sum(chunk.num_tokens for chunk in plan.chunks)
+        chunks = chunks_of(self.scheduler, plan)
+        num_tokens = sum(chunk.num_tokens for chunk in chunks)
         seconds = FIXED + TOKEN * num_tokens
         self.clock.now += seconds
         self.scheduler.costs.observe(plan.work, seconds)
         results = []
-        for chunk in plan.chunks:
+        for chunk in chunks:
             stood = 0
             while chunk.proposed_token_ids[stood : stood + 1] == (1,):
                 stood += 1
