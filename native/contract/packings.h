@@ -30,9 +30,11 @@ enum class ScaleType {
     six_bit_offset,
     // Likewise: a float16 unit, and for each half of a group an int8 that multiplies it.
     halves,
-    // Scale and offset, or both halves' scales, as floats: what a product over many rows makes of
-    // the last two for a while (kernels/linear/product.cpp). No weight is kept so.
+    // What a product over many rows makes of the last two for a while (kernels/linear/unpacked.h);
+    // no weight is kept so. Scale and offset, or both halves' scales, as floats:
     float_pair,
+    // both halves' int8, each as two words, and their unit as a float.
+    word_pair,
 };
 
 // To cut a float off behind the bits of a bfloat16 takes a third of the time of rounding it, and
@@ -264,6 +266,7 @@ constexpr std::int64_t size_of(ScaleType type) {
         case ScaleType::e8m0: return 1;
         case ScaleType::f16_offset: return 4;
         case ScaleType::float_pair: return 8;
+        case ScaleType::word_pair: return 12;
         case ScaleType::six_bit_offset: return 16;
         case ScaleType::halves: return 18;
         default: return 2;

@@ -31,10 +31,8 @@ inline I dot4(I acc, I a, I b) {
 // fit.
 inline I multiply_bytes(I a, I b) { return {_mm512_maddubs_epi16(a.v, b.v)}; }
 inline I add_words(I a, I b) { return {_mm512_add_epi16(a.v, b.v)}; }
-// Each lane: acc + the two words of `a`.
-inline I add_pairs(I acc, I a) {
-    return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(a.v, _mm512_set1_epi16(1)))};
-}
+// Each lane: the sum of the two words of `a`, each times that of `b`.
+inline I multiply_words(I a, I b) { return {_mm512_madd_epi16(a.v, b.v)}; }
 inline I less_128(I bytes) { return {_mm512_xor_si512(bytes.v, _mm512_set1_epi8(-128))}; }
 inline I magnitude_of_bytes(I a) { return {_mm512_abs_epi8(a.v)}; }
 // Byte by byte: -b where a is negative, b where it is positive. Where a is 0, either of these or 0.
@@ -50,10 +48,8 @@ inline I multiply_bytes(I a, I b) {
 inline I add_words(I a, I b) {
     return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
 }
-inline I add_pairs(I acc, I a) {
-    const __m256i one = _mm256_set1_epi16(1);
-    return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, one)),
-            _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, one))};
+inline I multiply_words(I a, I b) {
+    return {_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }
 inline I less_128(I bytes) {
     const __m256i top = _mm256_set1_epi8(-128);
@@ -64,6 +60,13 @@ inline I with_signs_of(I a, I b) {
     return {_mm256_sign_epi8(b.lo, a.lo), _mm256_sign_epi8(b.hi, a.hi)};
 }
 
+#endif
+
+#if !INFERNO_HAS_BYTE_DOTS
+// Each lane: acc + the two words of `a`.
+inline I add_pairs(I acc, I a) {
+    return add_int(acc, multiply_words(a, splat_int(0x00010001)));
+}
 #endif
 
 }  // namespace

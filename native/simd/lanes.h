@@ -78,8 +78,8 @@ inline F load_f16(const std::uint16_t* p) {
 inline void store_f16(std::uint16_t* p, F a) {
     _mm256_storeu_si256((__m256i*)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | 8));
 }
-inline F load_i8(const std::int8_t* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)))};
+inline I widen_i8(const std::int8_t* p) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p))};
 }
 // Have `a` in registers here: else compilers read it anew for each product, or put off what makes it.
 inline void settle(F& a) { asm volatile("" : "+v"(a.v)); }
@@ -232,10 +232,9 @@ inline void store_f16(std::uint16_t* p, F a) {
     _mm_storeu_si128((__m128i*)p, _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT | 8));
     _mm_storeu_si128((__m128i*)(p + 8), _mm256_cvtps_ph(a.hi, _MM_FROUND_TO_NEAREST_INT | 8));
 }
-inline F load_i8(const std::int8_t* p) {
+inline I widen_i8(const std::int8_t* p) {
     const __m128i bytes = _mm_loadu_si128((const __m128i*)p);
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
 }
 inline void settle(F& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 inline void settle(I& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
@@ -312,6 +311,8 @@ inline F dot2(F acc, I a, I b) {
 }
 
 #endif
+
+inline F load_i8(const std::int8_t* p) { return to_float(widen_i8(p)); }
 
 }  // namespace
 }  // namespace inferno

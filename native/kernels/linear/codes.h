@@ -2,6 +2,7 @@
 #pragma once
 
 #include "contract/packings.h"
+#include "simd/bytes.h"
 #include "simd/elements.h"
 
 namespace inferno {
@@ -12,6 +13,16 @@ namespace {
 #define INFERNO_INLINE [[gnu::always_inline]] inline
 
 constexpr Index kVector = 64;  // bytes of a weight vector: 16 outputs, 4 bytes each
+
+// Where dots are made of words, a few bits' zero point is taken off them while they are words: that
+// keeps a scale group's sums, or a half's, within 16 bits.
+template <class Format>
+constexpr bool kHasWordStarts =
+    !INFERNO_HAS_BYTE_DOTS && !Format::kHasOffset && Format::kLargestByte < 128;
+
+// There halves' scales are multiplied as whole numbers, in place of the ones that words are added by.
+template <class Format>
+constexpr bool kHasWholeHalves = Format::kHasHalves && kHasWordStarts<Format>;
 
 inline I low_nibbles(I bytes) { return bit_and(bytes, splat_int(0x0f0f0f0f)); }
 
@@ -180,8 +191,27 @@ struct ScaleVector<ScaleType::halves> {
         bytes = reinterpret_cast<const std::int8_t*>(eight) + 2 * kPanel;
     }
 
+    const std::int8_t* half_at(Index group, Index half) const {
+        return bytes + (group % 8 * 2 + half) * kPanel;
+    }
     F load(const char*, Index group, Index half) const {
-        return mul(unit, load_i8(bytes + (group % 8 * 2 + half) * kPanel));
+        return mul(unit, load_i8(half_at(group, half)));
+    }
+    F load_unit(const char*, Index) const { return unit; }
+    // Without the unit, in both words of each lane.
+    I load_words(const char*, Index group, Index half) const {
+        const I scale = widen_i8(half_at(group, half));
+        return add_int(bit_and(scale, splat_int(0xffff)), shift_left<16>(scale));
+    }
+};
+
+template <>
+struct ScaleVector<ScaleType::word_pair> {
+    static F load_unit(const char* scales, Index group) {
+        return load(reinterpret_cast<const float*>(scales) + (3 * group + 2) * kPanel);
+    }
+    static I load_words(const char* scales, Index group, Index half) {
+        return load_int_aligned(scales + (3 * group + half) * kVector);
     }
 };
 

@@ -20,6 +20,15 @@ inline I start_of(const std::uint32_t* x) {
     return Format::kHasOffset ? splat_int(0) : word_of(x);
 }
 
+// Halves of scale groups: the dots of one, where there are dots of bytes, or those of both, each
+// times its scale, where they are made of words (kHasWholeHalves).
+template <class Format, int R, int P>
+void part_dots(const std::uint32_t* x, const char* codes, Index codes_stride, int first_pair,
+               int num_pairs, Index start, I (&dots)[R][P]);
+template <class Format, int R, int P>
+void scaled_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                 const I (&scales)[2][P], I (&dots)[R][P]);
+
 // Weight vectors 2 `pair` and 2 `pair` + 1 of each panel's scale group.
 template <class Format, int P>
 INFERNO_INLINE void load_pair(const char* codes, Index codes_stride, int pair, I (&first)[P],
@@ -45,8 +54,8 @@ INFERNO_INLINE void add_word(const std::uint32_t* x, const I (&weight)[P], I (&d
 // The dots of pairs of weight vectors from `first_pair` on, of one scale group or of a half of it,
 // begun with word `start`.
 template <class Format, int R, int P>
-INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
+INFERNO_INLINE void part_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                              int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
     INFERNO_UNROLL
     for (int i = 0; i < R * P; ++i) dots[i / P][i % P] = start_of<Format>(x + start * R + i / P);
     INFERNO_UNROLL
@@ -58,12 +67,27 @@ INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index 
     }
 }
 
+template <class Format, int R, int P>
+INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                               I (&dots)[R][P]) {
+    part_dots<Format>(x, codes, codes_stride, 0, 4, kGroupStart, dots);
+}
+
 #else
 
 // How many products of codes and activations fit into a sum of 16 bits, in pairs of weight vectors:
 // a lane has two products of each vector.
 template <class Format>
-constexpr int kPairsTogether = 32767 / (4 * 127 * Format::kLargestByte);
+constexpr int kPairsTogether =
+    kHasWordStarts<Format> ? 4 : 32767 / (4 * 127 * Format::kLargestByte);
+
+// Sums of words that begin with what undoes the zero point may leave 16 bits on the way, as long as
+// they come back: in the end they are of whole numbers.
+template <class Format>
+constexpr bool fit_words(int num_vectors) {
+    const int most = max(Format::kZeroPoint, Format::kLargestByte - Format::kZeroPoint);
+    return 2 * num_vectors * 127 * most <= 32767;
+}
 
 template <int R, int P>
 INFERNO_INLINE void add_small_word(const std::uint32_t* x, const I (&weight)[P], bool is_first,
@@ -80,23 +104,55 @@ INFERNO_INLINE void add_small_word(const std::uint32_t* x, const I (&weight)[P],
     }
 }
 
+// Words of weight vectors from 2 `first_pair` on, begun with word `start`, or with nothing (-1).
+template <class Format, int R, int P>
+INFERNO_INLINE void small_words(const std::uint32_t* x, const char* codes, Index codes_stride,
+                                int first_pair, int num_pairs, int start, I (&sums)[R][P]) {
+    INFERNO_UNROLL
+    for (int i = 0; start >= 0 && i < R * P; ++i) {
+        sums[i / P][i % P] = word_of(x + start * R + i / P);
+    }
+    INFERNO_UNROLL
+    for (int pair = first_pair; pair < first_pair + num_pairs; ++pair) {
+        I first[P], second[P];
+        load_pair<Format>(codes, codes_stride, pair, first, second);
+        add_small_word(x + 2 * pair * R, first, start < 0 && pair == first_pair, sums);
+        add_small_word(x + (2 * pair + 1) * R, second, false, sums);
+    }
+}
+
 // Codes of a few bits: products are added in 16 bits as long as they fit.
 template <class Format, int R, int P>
 INFERNO_INLINE void small_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                               int first_pair, int num_pairs, I (&dots)[R][P]) {
+                               I (&dots)[R][P]) {
+    static_assert(!kHasWordStarts<Format> || Format::kHasHalves || fit_words<Format>(8));
     constexpr int kTogether = kPairsTogether<Format>;
-    I sums[R][P];
     INFERNO_UNROLL
-    for (int nth = 0; nth < num_pairs; ++nth) {
-        const int pair = first_pair + nth;
-        I first[P], second[P];
-        load_pair<Format>(codes, codes_stride, pair, first, second);
-        add_small_word(x + 2 * pair * R, first, nth % kTogether == 0, sums);
-        add_small_word(x + (2 * pair + 1) * R, second, false, sums);
-        const bool is_full = nth % kTogether == kTogether - 1 || nth == num_pairs - 1;
+    for (int pair = 0; pair < 4; pair += kTogether) {
+        I sums[R][P];
+        small_words<Format>(x, codes, codes_stride, pair, kTogether,
+                            kHasWordStarts<Format> ? kGroupStart : -1, sums);
         INFERNO_UNROLL
-        for (int i = 0; is_full && i < R * P; ++i) {
+        for (int i = 0; i < R * P; ++i) {
             dots[i / P][i % P] = add_pairs(dots[i / P][i % P], sums[i / P][i % P]);
+        }
+    }
+}
+
+// The dots of both halves, each times its scale: less than 2^24, so that they are exact as floats.
+template <class Format, int R, int P>
+INFERNO_INLINE void scaled_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                                const I (&scales)[2][P], I (&dots)[R][P]) {
+    static_assert(fit_words<Format>(4));
+    INFERNO_UNROLL
+    for (int half = 0; half < 2; ++half) {
+        I sums[R][P];
+        small_words<Format>(x, codes, codes_stride, 2 * half, 2,
+                            half ? kSecondStart : kGroupStart, sums);
+        INFERNO_UNROLL
+        for (int i = 0; i < R * P; ++i) {
+            const I products = multiply_words(sums[i / P][i % P], scales[half][i % P]);
+            dots[i / P][i % P] = half ? add_int(dots[i / P][i % P], products) : products;
         }
     }
 }
@@ -137,16 +193,13 @@ INFERNO_INLINE void signed_dots(const std::uint32_t* x, const char* codes, Index
 
 template <class Format, int R, int P>
 INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
-                               int first_pair, int num_pairs, Index start, I (&dots)[R][P]) {
-    constexpr bool kIsSmall = kPairsTogether<Format> > 0;
+                               I (&dots)[R][P]) {
+    constexpr bool kIsSmall = Format::kLargestByte < 128;
     static_assert(kIsSmall || (Format::kZeroPoint == 128 && !Format::kHasOffset));
     INFERNO_UNROLL
-    for (int i = 0; i < R * P; ++i) {
-        const std::uint32_t* word = x + start * R + i / P;
-        dots[i / P][i % P] = kIsSmall ? start_of<Format>(word) : splat_int(0);
-    }
+    for (int i = 0; i < R * P; ++i) dots[i / P][i % P] = splat_int(0);
     if constexpr (kIsSmall) {
-        small_dots<Format>(x, codes, codes_stride, first_pair, num_pairs, dots);
+        small_dots<Format>(x, codes, codes_stride, dots);
     } else {
         signed_dots<Format>(x, codes, codes_stride, dots);
     }

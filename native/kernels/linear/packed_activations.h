@@ -3,7 +3,9 @@
 // It becomes words of 4 bytes, one for each weight vector it meets: a float, two bfloat16, or four
 // int8. A scale group of 32 int8 has two more: what undoes the weights' zero point, and the scale;
 // where weights have an offset, the first is what that is multiplied with; where halves of scale
-// groups have scales of their own, what undoes the second half's zero point is a third.
+// groups have scales of their own, what undoes the second half's zero point is a third. What undoes
+// it is an int32, or two words (kHasWordStarts): of the first two of each four inputs, and of the
+// last two.
 // Where a row has a unit (contract/packings.h), that is its last word.
 #pragma once
 
@@ -80,6 +82,28 @@ inline GroupScales scales_of(F peaks) {
     return {add(scales, not_finite), where_less(splat(kLeastPeak), peaks, inverses, zero())};
 }
 
+// What undoes the zero point, given the codes of sixteen scale groups, or halves.
+template <class Format>
+inline I start_of_dots(const I (&codes)[16]) {
+    const F totals = to_float(across(codes, [](I a, I b) { return add_int(a, b); }));
+    return to_int(mul(totals, splat(-static_cast<float>(Format::kZeroPoint))));
+}
+
+template <class Format>
+inline I start_words(const I (&codes)[16]) {
+    alignas(64) static constexpr std::int32_t kFirstTwo[16] = {-1, -1, 0, 0, -1, -1, 0, 0,
+                                                               -1, -1, 0, 0, -1, -1, 0, 0};
+    alignas(64) static constexpr std::int32_t kLastTwo[16] = {0, 0, -1, -1, 0, 0, -1, -1,
+                                                              0, 0, -1, -1, 0, 0, -1, -1};
+    I first[16], last[16];
+    for (Index g = 0; g < 16; ++g) {
+        first[g] = bit_and(codes[g], load_int_aligned(kFirstTwo));
+        last[g] = bit_and(codes[g], load_int_aligned(kLastTwo));
+    }
+    return add_int(bit_and(start_of_dots<Format>(first), splat_int(0xffff)),
+                   shift_left<16>(start_of_dots<Format>(last)));
+}
+
 // A chunk's scale groups of `width` inputs in all, the last filled up with zeros.
 template <bool kIsWhole, class Format, class X>
 inline void write_groups(const typename X::Raw* x, Index width, std::uint32_t* words) {
@@ -109,8 +133,7 @@ inline void write_groups(const typename X::Raw* x, Index width, std::uint32_t* w
         second_totals[g] = high;
     }
     const auto start_of = [](const I(&of)[16]) {
-        const F total = to_float(across(of, [](I a, I b) { return add_int(a, b); }));
-        return as_float(to_int(mul(total, splat(-static_cast<float>(Format::kZeroPoint)))));
+        return as_float(kHasWordStarts<Format> ? start_words<Format>(of) : start_of_dots<Format>(of));
     };
     alignas(64) float second_starts[16];
     if constexpr (Format::kHasOffset) {

@@ -152,17 +152,27 @@ template <class Format, int R, int P>
         const auto place = [&](int p) { return tile.scales + p * tile.scales_stride; };
         INFERNO_UNROLL
         for (int p = 0; p < P; ++p) scales[p].begin(place(p), g, false);
-        if constexpr (Format::kHasHalves) {
+        if constexpr (kHasWholeHalves<Format>) {
+            I words[2][P];
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) {
+                words[0][p] = scales[p].load_words(place(p), g, 0);
+                words[1][p] = scales[p].load_words(place(p), g, 1);
+                scale[p] = scales[p].load_unit(place(p), g);
+            }
+            scaled_dots<Format>(x, codes, tile.codes_stride, words, dots);
+            add_dots<Format>(x, dots, scale, sums);
+        } else if constexpr (Format::kHasHalves) {
             INFERNO_UNROLL
             for (int half = 0; half < 2; ++half) {
-                group_dots<Format>(x, codes, tile.codes_stride, 2 * half, 2,
-                                   half ? kSecondStart : kGroupStart, dots);
+                part_dots<Format>(x, codes, tile.codes_stride, 2 * half, 2,
+                                  half ? kSecondStart : kGroupStart, dots);
                 INFERNO_UNROLL
                 for (int p = 0; p < P; ++p) scale[p] = scales[p].load(place(p), g, half);
                 add_dots<Format>(x, dots, scale, sums);
             }
         } else {
-            group_dots<Format>(x, codes, tile.codes_stride, 0, 4, kGroupStart, dots);
+            group_dots<Format>(x, codes, tile.codes_stride, dots);
             INFERNO_UNROLL
             for (int p = 0; p < P; ++p) scale[p] = scales[p].load(place(p), g);
             add_dots<Format>(x, dots, scale, sums);

@@ -34,8 +34,9 @@ struct Unpacked : Format {
 
     static constexpr int kBits = kHasOwnCodes ? 8 : Format::kBits;
     static constexpr bool kHasCodebook = Format::kHasCodebook && !kHasOwnCodes;
-    static constexpr ScaleType kScaleType =
-        kHasOwnScales ? ScaleType::float_pair : Format::kScaleType;
+    static constexpr ScaleType kScaleType = !kHasOwnScales           ? Format::kScaleType
+                                            : kHasWholeHalves<Format> ? ScaleType::word_pair
+                                                                      : ScaleType::float_pair;
 };
 
 template <class Format>
@@ -86,6 +87,7 @@ struct Unpacking {
             }
             if constexpr (Plain::kHasOwnScales) {
                 unpack_scales(one, groups, scales + nth * scale_bytes(groups));
+                prefetch_scales_of(one + (other == panel + 1 ? 2 : 1));
             }
         }
         return {Plain::kHasOwnCodes ? memory : nullptr, Plain::kHasOwnScales ? scales : nullptr};
@@ -106,14 +108,27 @@ struct Unpacking {
         }
     }
 
+    // Packed scales lie apart from the codes that tiles prefetch, and are read at once.
+    INFERNO_INLINE void prefetch_scales_of(Index panel) const {
+        const Index bytes = panel_scale_bytes(weight);
+        const char* scales = static_cast<const char*>(weight.scales) + panel * bytes;
+        for (Index line = 0; line < bytes; line += kVector) {
+            __builtin_prefetch(scales + line, 0, 2);
+        }
+    }
+
     void unpack_scales(Index panel, Index groups, char* to) const {
         const char* scales =
             static_cast<const char*>(weight.scales) + panel * panel_scale_bytes(weight);
         auto* out = reinterpret_cast<float*>(to);
         Scales<Format> of;
-        for (Index g = 0; g < groups; ++g, out += 2 * kPanel) {
+        for (Index g = 0; g < groups; ++g, out += size_of(Plain::kScaleType) / 4 * kPanel) {
             of.begin(scales, g, false);
-            if constexpr (Format::kHasHalves) {
+            if constexpr (kHasWholeHalves<Format>) {
+                store_int(out, of.load_words(scales, g, 0));
+                store_int(out + kPanel, of.load_words(scales, g, 1));
+                store(out + 2 * kPanel, of.load_unit(scales, g));
+            } else if constexpr (Format::kHasHalves) {
                 store(out, of.load(scales, g, 0));
                 store(out + kPanel, of.load(scales, g, 1));
             } else {
