@@ -158,7 +158,7 @@ struct ScaleVector<ScaleType::six_bit_offset> {
     const std::uint8_t* bytes;
     F unit, offset_unit;
 
-    void enter(const char* scales, Index group) {
+    INFERNO_INLINE void enter(const char* scales, Index group) {
         const char* eight =
             scales + group / 8 * (kPanel * size_of(ScaleType::six_bit_offset));
         const auto* units = reinterpret_cast<const std::uint16_t*>(eight);
@@ -167,11 +167,11 @@ struct ScaleVector<ScaleType::six_bit_offset> {
         bytes = reinterpret_cast<const std::uint8_t*>(units + 2 * kPanel);
     }
 
-    F load(const char*, Index group) const {
+    INFERNO_INLINE F load(const char*, Index group) const {
         return mul(unit, to_float(bit_and(load_u8(bytes + group % 8 * kPanel), splat_int(63))));
     }
 
-    F load_offset(const char*, Index group) const {
+    INFERNO_INLINE F load_offset(const char*, Index group) const {
         const I low = shift_right<6>(load_u8(bytes + group % 8 * kPanel));
         const I pair = load_u8(bytes + (8 + group % 8 / 2) * kPanel);
         const I high = group % 2 ? bit_and(shift_right<2>(pair), splat_int(60))
@@ -185,21 +185,21 @@ struct ScaleVector<ScaleType::halves> {
     const std::int8_t* bytes;
     F unit;
 
-    void enter(const char* scales, Index group) {
+    INFERNO_INLINE void enter(const char* scales, Index group) {
         const char* eight = scales + group / 8 * (kPanel * size_of(ScaleType::halves));
         unit = load_f16(reinterpret_cast<const std::uint16_t*>(eight));
         bytes = reinterpret_cast<const std::int8_t*>(eight) + 2 * kPanel;
     }
 
-    const std::int8_t* half_at(Index group, Index half) const {
+    INFERNO_INLINE const std::int8_t* half_at(Index group, Index half) const {
         return bytes + (group % 8 * 2 + half) * kPanel;
     }
-    F load(const char*, Index group, Index half) const {
+    INFERNO_INLINE F load(const char*, Index group, Index half) const {
         return mul(unit, load_i8(half_at(group, half)));
     }
     F load_unit(const char*, Index) const { return unit; }
     // Without the unit, in both words of each lane.
-    I load_words(const char*, Index group, Index half) const {
+    INFERNO_INLINE I load_words(const char*, Index group, Index half) const {
         const I scale = widen_i8(half_at(group, half));
         return add_int(bit_and(scale, splat_int(0xffff)), shift_left<16>(scale));
     }

@@ -122,19 +122,27 @@ struct Unpacking {
             static_cast<const char*>(weight.scales) + panel * panel_scale_bytes(weight);
         auto* out = reinterpret_cast<float*>(to);
         Scales<Format> of;
-        for (Index g = 0; g < groups; ++g, out += size_of(Plain::kScaleType) / 4 * kPanel) {
-            of.begin(scales, g, false);
-            if constexpr (kHasWholeHalves<Format>) {
-                store_int(out, of.load_words(scales, g, 0));
-                store_int(out + kPanel, of.load_words(scales, g, 1));
-                store(out + 2 * kPanel, of.load_unit(scales, g));
-            } else if constexpr (Format::kHasHalves) {
-                store(out, of.load(scales, g, 0));
-                store(out + kPanel, of.load(scales, g, 1));
-            } else {
-                store(out, of.load(scales, g));
-                store(out + kPanel, of.load_offset(scales, g));
+        for (Index eight = 0; eight < groups; eight += 8) {
+            of.begin(scales, eight, true);
+#pragma GCC unroll 8
+            for (Index g = 0; g < 8; ++g, out += size_of(Plain::kScaleType) / 4 * kPanel) {
+                unpack_group(of, g, out);
             }
+        }
+    }
+
+    // Of one of eight scale groups that have theirs together.
+    INFERNO_INLINE static void unpack_group(const Scales<Format>& of, Index g, float* out) {
+        if constexpr (kHasWholeHalves<Format>) {
+            store_int(out, of.load_words(nullptr, g, 0));
+            store_int(out + kPanel, of.load_words(nullptr, g, 1));
+            store(out + 2 * kPanel, of.load_unit(nullptr, g));
+        } else if constexpr (Format::kHasHalves) {
+            store(out, of.load(nullptr, g, 0));
+            store(out + kPanel, of.load(nullptr, g, 1));
+        } else {
+            store(out, of.load(nullptr, g));
+            store(out + kPanel, of.load_offset(nullptr, g));
         }
     }
 };
