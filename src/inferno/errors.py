@@ -5,6 +5,7 @@
     │   └── NeverFits           the request is larger than the context or the whole block pool
     ├── ModelError              the model can't be used
     │   ├── ModelNotFound       no such folder, or no model in it
+    │   │   └── HubUnreachable  a hub can't be asked: no network, or HF_HUB_OFFLINE
     │   ├── DownloadError       a download broke off, or what came is not what it must be
     │   ├── UnknownArchitecture config.json asks for a model that we don't have
     │   ├── ConfigError         config.json is damaged, contradictory, or has keys we don't know
@@ -47,6 +48,10 @@ class ModelError(InfernoError):
 
 class ModelNotFound(ModelError):
     """Raised when there is no such folder, or no model in it."""
+
+
+class HubUnreachable(ModelNotFound):
+    """Raised when a hub can't be asked, as there is no network or HF_HUB_OFFLINE forbids it."""
 
 
 class DownloadError(ModelError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+UNFINISHED_PACKING = ".packed-"  # how the names begin of packed weights that are being written
+
 
 def home_folder() -> Path:
     """Return the folder INFERNO_HOME, or else the folder inferno in the user's cache.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -9,20 +10,45 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from inferno.json_file import open_nonblocking
+
 
 @contextmanager
 def whole_file(path: Path, *, prefix: str) -> Iterator[BinaryIO]:
     """Yield a file to write to, private to its user, which becomes `path` when the block ends.
 
     prefix  the beginning of the file's name, beside `path`, until then. The file is removed if
-            anything goes wrong.
+            anything goes wrong; where the process is killed, by `remove_unfinished`.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+    handle, temporary = _locked_file(path.parent, prefix)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        os.replace(temporary, path)
+            file.flush()
+            os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def remove_unfinished(folder: Path, prefix: str) -> int:
+    """Remove what killed processes have left of files, and return how many bytes that frees."""
+    freed = 0
+    for path in folder.glob(f"{prefix}*"):
+        with suppress(OSError), open(path, "rb", opener=open_nonblocking) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # who still writes it has the lock
+            path.unlink()
+            freed += os.fstat(file.fileno()).st_size
+    return freed
+
+
+def _locked_file(folder: Path, prefix: str) -> tuple[int, str]:
+    """Return a new file's descriptor, locked, and its name."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=prefix)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.lexists(name):
+            return handle, name
+        os.close(handle)  # `remove_unfinished` was faster

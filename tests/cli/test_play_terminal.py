@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, ESCAPE, INFERNO, UP, Terminal
+from tests.hub.loopback import git_oid
 from tests.tiny import edit_config
 
 LOADS_FOR_EVER = """
@@ -193,19 +195,22 @@ def test_the_models_on_this_machine_can_be_chosen(folder: Path, tmp_path: Path) 
     for name, architecture in (("me/tiny", "LlamaForCausalLM"), ("me/odd", "NopeForCausalLM")):
         repo = tmp_path / "hf" / "hub" / f"models--{name.replace('/', '--')}"
         snapshot = repo / "snapshots" / ("a" * 40)
-        snapshot.mkdir(parents=True)
-        (repo / "refs").mkdir()
+        for made in (snapshot, repo / "refs", repo / "blobs"):
+            made.mkdir(parents=True)
         (repo / "refs" / "main").write_text("a" * 40)
-        for file in folder.iterdir():
-            (snapshot / file.name).write_bytes(file.read_bytes())
-        edit_config(snapshot, architectures=[architecture])
+        own = shutil.copytree(folder, tmp_path / name)
+        edit_config(own, architectures=[architecture])
+        for file in own.iterdir():
+            blob = repo / "blobs" / git_oid(file.read_bytes())
+            blob.write_bytes(file.read_bytes())
+            (snapshot / file.name).symlink_to(blob)
     variables = {"INFERNO_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
     # Python anew: the second variable is read by an import.
     with Terminal("play", "--threads", "1", program=INFERNO, variables=variables) as terminal:
         terminal.wait_for("Which one? [1]")
         assert "me/tiny" in terminal.text
         assert "LlamaForCausalLM" in terminal.text
-        assert "1 more in the Hugging Face cache: not supported" in terminal.text
+        assert "1 more on this machine: not supported" in terminal.text
         terminal.type("9" + ENTER)
         terminal.wait_for("give a number from 1 to")
         terminal.type("me/tiny" + ENTER)

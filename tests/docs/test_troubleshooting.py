@@ -164,7 +164,7 @@ def test_every_row_has_a_cause_and_a_cure() -> None:
         (["--num-blocks", "2"], "### NeverFits"),
         (["-m", ""], "### ModelNotFound"),
         (["-m", "no such folder"], "### ModelNotFound"),
-        (["-m", "no-such/model-at-all"], "### ModelNotFound"),
+        (["-m", "no-such/model-at-all"], "### HubUnreachable"),
         (["-m", __file__], "### ModelNotFound"),
         (["-m", str(Path(__file__).parent)], "### ModelNotFound"),
         (["--device", "cuda:77"], "## DeviceUnavailable"),

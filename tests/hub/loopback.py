@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.gguf.files import I8, STRING, Parts, entry, tensor, text
+
 COMMIT = "c0ffee" + "0" * 34
 Fault = Callable[["Handler", bytes], bool]
 
@@ -22,7 +24,22 @@ def git_oid(content: bytes) -> str:
 
 
 CONFIG = json.dumps({"architectures": ["LlamaForCausalLM"], "max_position_embeddings": 64}).encode()
-WEIGHTS = bytes(range(256)) * 4096  # 1 MiB
+
+
+def safetensors(data: bytes) -> bytes:
+    """Return a file with one tensor of bytes."""
+    entry = {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}
+    header = json.dumps({"x": entry}).encode().ljust(120)
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def gguf(data: bytes, architecture: str = "llama") -> bytes:
+    """Return a GGUF file with one tensor of bytes."""
+    kind = entry("general.architecture", STRING, text(architecture))
+    return Parts(entries=[kind], tensors=[tensor("x", [len(data)], 0, I8)], data=data).content()
+
+
+WEIGHTS = safetensors((bytes(range(256)) * 4096)[128:])  # 1 MiB
 FILES = {
     "config.json": CONFIG,
     "tokenizer.json": b'{"model": {}}',

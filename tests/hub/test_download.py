@@ -20,7 +20,13 @@ import httpx
 import pytest
 from huggingface_hub import constants
 
-from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
+from inferno.errors import (
+    DownloadError,
+    HubUnreachable,
+    InvalidRequest,
+    ModelError,
+    ModelNotFound,
+)
 from inferno.hub.client import HubClient, Patience, _next_url
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
@@ -33,14 +39,17 @@ from tests.hub.loopback import (
     Asked,
     Handler,
     Hub,
+    gguf,
     git_oid,
     redirect,
     running,
+    safetensors,
     sibling,
 )
 from tests.patience import PATIENCE
 
 NAME = "a/model"
+ONE, TWO = safetensors(b"one"), safetensors(b"two")
 READ = {"config.json", "tokenizer.json", "model.safetensors"}
 
 
@@ -556,8 +565,8 @@ REFUSALS = [
     (404, {"x-error-code": "RevisionNotFound"}, ModelNotFound, "has no revision 'main'"),
     (400, {}, DownloadError, "answers with status 400"),
     (204, {}, DownloadError, "answers with status 204"),
-    (429, {"retry-after": "1"}, ModelNotFound, "can't be reached (status 429)"),
-    (500, {}, ModelNotFound, "can't be reached (status 500)"),
+    (429, {"retry-after": "1"}, HubUnreachable, "can't be reached (status 429)"),
+    (500, {}, HubUnreachable, "can't be reached (status 500)"),
 ]
 
 
@@ -624,7 +633,7 @@ def test_a_hub_that_is_not_there_is_named(
 
 def test_offline_nothing_is_asked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelNotFound, match="HF_HUB_OFFLINE forbids to download it"):
+    with pytest.raises(ModelNotFound, match="HF_HUB_OFFLINE forbids to download a/model"):
         fetch_model(NAME, None)
     assert hub.asked == []
 
@@ -678,7 +687,9 @@ def test_files_of_another_revision_are_not_fetched_again(
     assert not [one for one in hub.asked_files() if one.path.endswith(".safetensors")]
     assert (second.folder / "model.safetensors").samefile(first.folder / "model.safetensors")
     assert local_entry(store, NAME, None) == second
-    assert local_entry(store, NAME, COMMIT) == first
+    found = local_entry(store, NAME, COMMIT)
+    assert found is not None
+    assert found.contents == first.contents
 
 
 def test_a_model_that_was_changed_on_disk_is_fetched_anew(
@@ -907,8 +918,8 @@ def test_a_reference_that_is_no_hash_is_not_followed(
 
 
 def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store) -> None:
-    hub.files = {"q4.gguf": b"GGUF4", "q8.gguf": b"GGUF8", "README.md": b""}
-    with pytest.raises(ModelError, match=r"--include with one of 'q4.gguf', 'q8.gguf'"):
+    hub.files = {"q4.gguf": gguf(b"4"), "q8.gguf": gguf(b"8"), "README.md": b""}
+    with pytest.raises(ModelError, match=r"a/model:FILE, FILE being one of 'q4.gguf', 'q8.gguf'"):
         fetch(client, store)
     assert [file.name for file in fetch(client, store, include="q4*").files] == ["q4.gguf"]
     both = fetch(client, store, include="q8.gguf")
@@ -921,7 +932,7 @@ def test_a_gguf_file_is_chosen_by_name(hub: Hub, client: HubClient, store: Store
 def test_a_choice_that_breaks_off_leaves_what_was_chosen_before(
     hub: Hub, client: HubClient, store: Store
 ) -> None:
-    hub.files = {"q4.gguf": b"GGUF4", "q8.gguf": b"GGUF8"}
+    hub.files = {"q4.gguf": gguf(b"4"), "q8.gguf": gguf(b"8")}
     fetch(client, store, include="q4.gguf")
 
     def refused(handler: Handler, content: bytes) -> bool:
@@ -933,7 +944,7 @@ def test_a_choice_that_breaks_off_leaves_what_was_chosen_before(
         fetch(client, store, include="q8.gguf")
     found = local_entry(store, f"{NAME}:q4", None)
     assert found is not None
-    assert found.path.read_bytes() == b"GGUF4"
+    assert found.path.read_bytes() == gguf(b"4")
     hub.fault = None
     both = fetch(client, store, include="q8.gguf")
     assert {path.name for path in both.folder.iterdir()} == {"q4.gguf", "q8.gguf"}
@@ -945,10 +956,10 @@ def test_a_choice_that_breaks_off_leaves_what_was_chosen_before(
 
 def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
     hub.files = {
-        "x-Q4_K_M.gguf": b"GGUF4",
-        "x-q4_k.gguf": b"GGUF",
-        "x-Q8_0-00001-of-00002.gguf": b"GGUF8",
-        "x-Q8_0-00002-of-00002.gguf": b"more",
+        "x-Q4_K_M.gguf": gguf(b"4"),
+        "x-q4_k.gguf": gguf(b""),
+        "x-Q8_0-00001-of-00002.gguf": gguf(b"8"),
+        "x-Q8_0-00002-of-00002.gguf": gguf(b"more"),
     }
     for name, file in (
         ("x-Q4_K_M.gguf", "x-Q4_K_M.gguf"),
@@ -960,7 +971,7 @@ def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
         path = find_model_folder(f"{NAME}:{name}")
         assert path.name == file
         assert not is_absent(f"{NAME}:{name}")
-    assert (path.parent / "x-Q8_0-00002-of-00002.gguf").read_bytes() == b"more"
+    assert (path.parent / "x-Q8_0-00002-of-00002.gguf").read_bytes() == gguf(b"more")
     assert len(hub.asked_files()) == 4  # each once
     assert is_absent(f"{NAME}:Q2_K")
     with pytest.raises(ModelError, match="no GGUF file that ends in 'Q2_K'; it has"):
@@ -969,7 +980,7 @@ def test_a_name_chooses_a_gguf_file(hub: Hub, store: Store) -> None:
         find_model_folder(f"{NAME}:")
     with pytest.raises(ModelError, match="no weights that match"):  # it is no pattern
         find_model_folder(f"{NAME}:*.gguf")
-    hub.files["y-q4_k_m.gguf"] = b"GGUF"
+    hub.files["y-q4_k_m.gguf"] = gguf(b"")
     hub.commit = "f" * 40
     with pytest.raises(ModelNotFound, match=r"must choose one .* 'x-Q4_K_M.gguf', 'y-q4_k_m.gguf'"):
         find_model_folder(f"{NAME}:Q4_K_M", hub.commit)
@@ -988,11 +999,11 @@ def test_some_shards_are_no_model(hub: Hub, client: HubClient, store: Store) -> 
     del hub.files["model.safetensors"]
     index = {"weight_map": {"x": "model-1.safetensors", "y": "model-2.safetensors"}}
     hub.files["model.safetensors.index.json"] = json.dumps(index).encode()
-    hub.files |= {"model-1.safetensors": b"one", "model-2.safetensors": b"two"}
+    hub.files |= {"model-1.safetensors": ONE, "model-2.safetensors": TWO}
     fetch(client, store, include="model-1*")
     assert local_entry(store, NAME, None) is None
     folder = fetch_model(NAME, None)
-    assert (folder / "model-2.safetensors").read_bytes() == b"two"
+    assert (folder / "model-2.safetensors").read_bytes() == TWO
     assert len([one for one in hub.asked_files() if one.path.endswith("model-1.safetensors")]) == 1
 
 
@@ -1051,7 +1062,7 @@ def test_second_copies_of_the_weights_are_left_out(
 def test_a_file_that_was_touched_stays_when_another_is_added(
     hub: Hub, client: HubClient, store: Store
 ) -> None:
-    hub.files = {"q4.gguf": b"GGUF4", "q8.gguf": b"GGUF8", "bad.gguf": b"GGUF0"}
+    hub.files = {"q4.gguf": gguf(b"4"), "q8.gguf": gguf(b"8"), "bad.gguf": gguf(b"0")}
     first = fetch(client, store, include="q4.gguf")
     fetch(client, store, include="bad.gguf")
     os.utime(first.folder / "q4.gguf")  # as by a copy of the store, or by a link to the file

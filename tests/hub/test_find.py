@@ -17,6 +17,7 @@ from inferno.hub.find import find_model_folder
 from inferno.hub.store import Store
 from inferno.plan.shape import read_shape
 from tests.data import data_path
+from tests.hub.loopback import gguf
 from tests.tiny import save_tiny
 
 
@@ -50,7 +51,7 @@ def test_a_file_that_is_added_is_all_of_its_model(tmp_path: Path) -> None:
     store = Store(tmp_path / "models")
     names = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     for name in names:
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_bytes(gguf(name.encode()))
     assert [one.name for one in add_local(store, tmp_path / names[0]).files] == names
     with pytest.raises(InvalidRequest, match=f"give its first file, {names[0]}"):
         add_local(store, tmp_path / names[1])
@@ -61,9 +62,9 @@ def test_a_file_that_is_added_is_all_of_its_model(tmp_path: Path) -> None:
 
 def test_a_file_is_added_by_the_name_that_it_has(tmp_path: Path) -> None:
     store = Store(tmp_path / "models")
-    (tmp_path / "d2f1").write_text("GGUF")
+    (tmp_path / "d2f1").write_bytes(gguf(b"x"))
     (tmp_path / "link.gguf").symlink_to("d2f1")  # as in Hugging Face's cache
-    (tmp_path / "LOUD.GGUF").write_text("GGUF")
+    (tmp_path / "LOUD.GGUF").write_bytes(gguf(b"x"))
     for name in ("link.gguf", "LOUD.GGUF"):
         entry = add_local(store, tmp_path / name)
         assert [one.name for one in entry.files] == [name]

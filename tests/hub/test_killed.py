@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.loopback import FILES, Hub
+from tests.hub.loopback import FILES, Hub, gguf
 from tests.patience import PATIENCE
 
 # Forks a child for each point at which a file, or a name, is written or removed: there it ends, as
@@ -127,7 +127,7 @@ print(points)
 @pytest.mark.parametrize("what", ["get", "add", "remove"])
 def test_a_death_at_any_point_leaves_no_half_a_model(what: str, hub: Hub, tmp_path: Path) -> None:
     files = {name: FILES[name] for name in ("config.json", "tokenizer.json", "model.safetensors")}
-    hub.files = files | {"additional_chat_templates/tool_use.jinja": b"hi", "x.gguf": b"GGUF"}
+    hub.files = files | {"additional_chat_templates/tool_use.jinja": b"hi", "x.gguf": gguf(b"x")}
     due = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     environment = {
         "HF_ENDPOINT": hub.url,

@@ -7,36 +7,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import scan_cache_dir
+from huggingface_hub import constants
 
-from inferno.hub import local
 from inferno.hub.local import local_models
+from tests.hub.loopback import git_oid
 
 
 def add_model(cache: Path, name: str, *, commit: str = "a" * 40, ref: str | None = "main") -> Path:
     """A complete model as huggingface_hub lays it out; returns its snapshot."""
     repo = cache / f"models--{name.replace('/', '--')}"
     snapshot = repo / "snapshots" / commit
-    blobs = repo / "blobs"
-    for folder in (snapshot, blobs, repo / "refs"):
+    for folder in (snapshot, repo / "blobs", repo / "refs"):
         folder.mkdir(parents=True, exist_ok=True)
     if ref is not None:
         (repo / "refs" / ref).write_text(commit)
     config = json.dumps({"architectures": ["LlamaForCausalLM"]}).encode()
     contents = {"config.json": config, "tokenizer.json": b"{}", "model.safetensors": b"x" * 1000}
     for file, content in contents.items():
-        blob = blobs / f"{commit}-{file}"
-        blob.write_bytes(content)
-        (snapshot / file).symlink_to(blob)
+        add_blob(snapshot, file, content)
     return snapshot
+
+
+def add_blob(snapshot: Path, file: str, content: bytes) -> None:
+    blob = snapshot.parents[1] / "blobs" / git_oid(content)
+    blob.write_bytes(content)
+    (snapshot / file).symlink_to(blob)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "hub"
     folder.mkdir()
-    scan = scan_cache_dir
-    monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(folder))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
     monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
     return folder
 
@@ -48,8 +50,7 @@ def cached_names() -> list[str]:
 def test_without_a_cache_there_is_the_embedded_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scan = scan_cache_dir
-    monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(tmp_path / "missing"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "missing"))
     first = local_models()[0]
     assert (first.name, first.architecture) == ("demo", "LlamaForCausalLM")
     assert first.num_bytes == (first.folder / "model.safetensors").stat().st_size
@@ -76,10 +77,10 @@ def test_every_shard_must_be_there(cache: Path) -> None:
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     index: dict[str, Any] = {"weight_map": dict(zip("xyz", [*shards, shards[0]], strict=True))}
     index["metadata"] = "x" * (9 << 20)  # longer than any other of its files may be
-    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
-    (snapshot / shards[0]).write_bytes(b"x" * 10)
+    add_blob(snapshot, "model.safetensors.index.json", json.dumps(index).encode())
+    add_blob(snapshot, shards[0], b"x" * 10)
     assert cached_names() == []
-    (snapshot / shards[1]).write_bytes(b"x" * 20)
+    add_blob(snapshot, shards[1], b"x" * 20)
     assert local_models()[-1].num_bytes == 30
 
 
@@ -93,7 +94,7 @@ def test_the_main_branch_comes_before_other_revisions(cache: Path) -> None:
 def test_a_damaged_config_is_left_out(cache: Path, content: str) -> None:
     snapshot = add_model(cache, "a/one")
     (snapshot / "config.json").unlink()
-    (snapshot / "config.json").write_bytes(content.encode("latin-1"))
+    add_blob(snapshot, "config.json", content.encode("latin-1"))
     assert cached_names() == []
 
 

@@ -13,13 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from huggingface_hub import scan_cache_dir
 from safetensors import safe_open
 from typer.testing import CliRunner
 
 from inferno.cli.app import app
 from inferno.errors import InvalidRequest, ModelError
-from inferno.hub import local
 from inferno.hub.add import add_local
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
@@ -28,7 +26,7 @@ from inferno.hub.local import local_models
 from inferno.hub.store import Entry, Store
 from inferno.hub.url import WantedModel, parse_model
 from inferno.machine import readable_size
-from tests.hub.loopback import COMMIT, Hub
+from tests.hub.loopback import COMMIT, Hub, gguf
 from tests.patience import PATIENCE
 from tests.tiny import save_tiny_model
 
@@ -224,10 +222,10 @@ def test_rm_leaves_files_of_other_folders(store: Store, tiny: Path, hub: Hub) ->
 def ggufs(hub: Hub, client: HubClient, store: Store) -> Entry:
     """Three GGUF models of one repository, the last of them split."""
     hub.files = {
-        "x-Q4_K_M.gguf": b"GGUF4",
-        "x-Q5_K_M.gguf": b"GGUF5",
-        "x-Q8_0-00001-of-00002.gguf": b"GGUF8",
-        "x-Q8_0-00002-of-00002.gguf": b"more",
+        "x-Q4_K_M.gguf": gguf(b"4"),
+        "x-Q5_K_M.gguf": gguf(b"5"),
+        "x-Q8_0-00001-of-00002.gguf": gguf(b"8"),
+        "x-Q8_0-00002-of-00002.gguf": gguf(b"more"),
     }
     return download(client, store, plan_download(client, store, NAME, None, "*.gguf"))
 
@@ -236,7 +234,7 @@ def test_rm_removes_one_gguf_model_of_several(ggufs: Entry, store: Store) -> Non
     code, _, err = run("rm", f"{NAME}:Q8_0")
     assert code == 0, err
     assert "removed a/model:x-Q8_0-00001-of-00002.gguf at c0ffee" in err
-    assert "9 B freed" in err
+    assert "261 B freed" in err
     left = {"x-Q4_K_M.gguf", "x-Q5_K_M.gguf"}
     assert {path.name for path in ggufs.folder.iterdir()} == left
     assert local_entry(store, f"{NAME}:q4_k_m", None) is not None
@@ -258,7 +256,7 @@ def test_rm_of_one_file_leaves_what_others_use(ggufs: Entry, store: Store) -> No
 def test_rm_of_one_file_must_know_which(
     ggufs: Entry, hub: Hub, client: HubClient, store: Store
 ) -> None:
-    hub.files["y-Q8_0.gguf"] = b"GGUF"
+    hub.files["y-Q8_0.gguf"] = gguf(b"")
     download(client, store, plan_download(client, store, NAME, None, "y*.gguf"))
     code, _, err = run("rm", f"{NAME}:Q8_0")
     assert (code, "must choose one GGUF file" in err) == (1, True)
@@ -271,7 +269,7 @@ def test_rm_of_one_file_leaves_those_of_other_folders(
     folder = tmp_path / "ggufs"
     folder.mkdir()
     for name in ("x-Q4_0.gguf", "x-Q8_0.gguf"):
-        (folder / name).write_bytes(b"GGUF")
+        (folder / name).write_bytes(gguf(b""))
     entry = add_local(store, folder)
     code, _, err = run("rm", f"{entry.name}:Q8_0")
     assert code == 0, err
@@ -409,7 +407,7 @@ def test_a_folder_is_known_by_a_name_and_not_copied(store: Store, tiny: Path, hu
 def test_a_gguf_file_is_known_by_a_name(store: Store, tmp_path: Path, hub: Hub) -> None:
     path = tmp_path / "own" / "small.gguf"
     path.parent.mkdir()
-    path.write_bytes(b"GGUF")
+    path.write_bytes(gguf(b""))
     assert [file.name for file in add_local(store, path).files] == ["small.gguf"]
     assert store.find("local/small") is not None
 
@@ -494,7 +492,7 @@ def test_on_a_terminal_the_person_is_asked(
     assert (store.find(NAME) is not None) is is_fetched
     if not is_fetched:
         assert "was not downloaded" in done.stderr
-        assert hub.asked_files() == []
+        assert store.partials() == []
 
 
 @pytest.mark.parametrize("option", ["--speculative", "--speculative-model"])
@@ -732,12 +730,8 @@ def test_what_a_model_says_of_itself_does_not_reach_the_terminal(
     assert evil in run("show", "local/tiny", "--template")[1]  # a file is to have all of it
 
 
-def test_a_cache_of_hugging_faces_that_is_none_is_met(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_of_hugging_faces_that_is_none_is_met(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "hf").write_text("a file")
-    scan = scan_cache_dir
-    monkeypatch.setattr(local, "scan_cache_dir", lambda: scan(tmp_path / "hf"))
     assert run("list")[0] == 0
 
 

@@ -11,7 +11,7 @@ from inferno.errors import InvalidRequest
 from inferno.hub.client import HubClient, Patience
 from inferno.hub.store import Store
 from inferno.hub.web import WebAddress, parse_address
-from tests.hub.loopback import Handler, Hub, running
+from tests.hub.loopback import Handler, Hub, gguf, running
 from tests.hub.test_store import run
 from tests.tiny import save_tiny_model
 
@@ -116,11 +116,12 @@ def test_what_a_model_needs_may_not_be_forbidden(
 
 
 def test_a_file_on_the_web_becomes_a_model(hub: Hub, store: Store) -> None:
-    with running(Hub(files={"q4.gguf": b"GGUF" * 100})) as web:
+    content = gguf(bytes(100))
+    with running(Hub(files={"q4.gguf": content})) as web:
         code, _, err = run("download", address_of(web, "cdn/q4.gguf"))
         assert code == 0, err
         [file] = store.entries()[0].files
-        assert (file.name, file.size) == ("q4.gguf", 400)
+        assert (file.name, file.size) == ("q4.gguf", len(content))
         web.asked.clear()
         assert run("download", address_of(web, "cdn/q4.gguf"))[0] == 0
         assert len(web.asked) == 1  # for its size: what is here has the hash that it had
@@ -130,7 +131,7 @@ def test_a_file_on_the_web_becomes_a_model(hub: Hub, store: Store) -> None:
 def test_what_broke_off_goes_on_only_where_it_is_the_same_version(
     etag: str | None, hub: Hub, store: Store
 ) -> None:
-    content = b"0123456789" * 1000
+    content = gguf(b"0123456789" * 1000)
     num_sent = 0
 
     def cut(handler: Handler, content: bytes) -> bool:
@@ -139,6 +140,10 @@ def test_what_broke_off_goes_on_only_where_it_is_the_same_version(
         headers = {"etag": etag} if etag else {}
         if num_sent == 2:  # the first is asked for its size alone
             handler.reply(200, content[:4000], headers, length=len(content))
+            return True
+        if num_sent == 3 and handler.start():
+            where = f"bytes 4000-{len(content) - 1}/{len(content)}"
+            handler.reply(206, content[4000:], {**headers, "content-range": where})
             return True
         return False
 

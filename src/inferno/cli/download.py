@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,17 +16,24 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import Debug, Revision
 from inferno.cli.terminal import can_redraw, print_text, telling
-from inferno.errors import InvalidRequest, ModelNotFound
+from inferno.errors import (
+    DownloadError,
+    HubUnreachable,
+    InvalidRequest,
+    ModelNotFound,
+    NotEnoughMemory,
+)
 from inferno.hub.find import is_absent
 from inferno.hub.names import split_file
 from inferno.hub.store import Entry, Store
-from inferno.machine import readable_size
-from inferno.options import draft_name
+from inferno.machine import available_memory, readable_size
+from inferno.options import EngineOptions, draft_name
 
 if TYPE_CHECKING:
     from inferno.hub.client import HubClient
     from inferno.hub.fetch import Plan
     from inferno.hub.names import RemoteFile
+    from inferno.hub.url import WantedModel
 
 
 def download(
@@ -60,7 +68,7 @@ def download(
         # Imported now: with the HTTP client it takes longer than `inferno --help` may.
         from inferno.hub.add import add_local, is_local  # noqa: PLC0415
         from inferno.hub.fetch import hub_client, plan_download, web_client  # noqa: PLC0415
-        from inferno.hub.url import is_elsewhere, parse_model  # noqa: PLC0415
+        from inferno.hub.url import WantedModel, is_elsewhere, parse_model  # noqa: PLC0415
         from inferno.hub.web import parse_address, plan_address  # noqa: PLC0415
 
         store = Store.of_user()
@@ -73,23 +81,60 @@ def download(
             if revision or include or token_file:
                 raise InvalidRequest(f"{model} is no hub: give no other option with it")
             address = parse_address(model)
-            with web_client(address.folder) as client:
-                plan = plan_address(client, store, address)
-                say(_described(plan, store))
-                entry = _fetch(client, store, plan)
+            wanted = WantedModel(address.name, address.revision, None)
+            entry = _fetch_or_find(
+                store,
+                wanted,
+                web_client(address.folder),
+                lambda client: plan_address(client, store, address),
+            )
         else:
             wanted = parse_model(model, revision, include)
-            with hub_client(wanted.name, token_file=token_file) as client:
-                plan = plan_download(client, store, wanted.name, wanted.revision, wanted.include)
-                say(_described(plan, store))
-                entry = _fetch(client, store, plan)
+            entry = _fetch_or_find(
+                store,
+                wanted,
+                hub_client(wanted.name, token_file=token_file),
+                lambda client: plan_download(
+                    client, store, wanted.name, wanted.revision, wanted.include
+                ),
+            )
         print_text(f"{entry.folder}\n")
 
 
-def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
+def _fetch_or_find(
+    store: Store,
+    wanted: WantedModel,
+    connection: AbstractContextManager[HubClient],
+    make_plan: Callable[[HubClient], Plan],
+) -> Entry:
+    """Return a model that is downloaded now, or the one that is here where no hub can be asked."""
+    from inferno.hub.fetch import local_entry  # noqa: PLC0415
+
+    try:
+        with connection as client:
+            plan = make_plan(client)
+            say(_described(plan, store))
+            return _fetch(client, store, plan)
+    except HubUnreachable as problem:
+        here = local_entry(store, wanted.name, wanted.revision, wanted.include)
+        if here is None:
+            raise
+        say(f"{wanted.name} is here, as it was when its hub was last asked: {problem}")
+        return here
+
+
+def fetch_if_absent(
+    model: str,
+    revision: str | None,
+    *,
+    yes: bool,
+    options: Mapping[str, Any] | None = None,
+) -> None:
     """Download a model that isn't on this machine, if the person says so.
 
-    yes     whether it was said already. Without a terminal to ask on, ModelNotFound.
+    yes         whether it was said already. Without a terminal to ask on, ModelNotFound.
+    options     the options of the engine that will run it, where its plan is to be shown. Raises
+                NotEnoughMemory where the model can't fit.
     """
     with telling() as tell:
         tell(f"looking for {model}")  # what others have put into a cache is hashed, once
@@ -107,6 +152,8 @@ def fetch_if_absent(model: str, revision: str | None, *, yes: bool) -> None:
                 f"({readable_size(plan.num_missing)}), or give --yes"
             )
         say(_described(plan, store))
+        if options is not None:
+            _plan_memory(client, model, revision, options)
         if not yes and not _agrees():
             raise ModelNotFound(f"{model} is not on this machine, and was not downloaded")
         _fetch(client, store, plan)
@@ -117,6 +164,41 @@ def fetch_draft_if_absent(options: Mapping[str, Any], *, yes: bool) -> None:
     name = draft_name(options.get("speculative") or "auto", options.get("speculative_model"))
     if name is not None:
         fetch_if_absent(name, None, yes=yes)
+
+
+def _plan_memory(
+    client: HubClient, model: str, revision: str | None, options: Mapping[str, Any]
+) -> None:
+    """Say what memory a model of the hub takes; raise NotEnoughMemory where it can't fit.
+
+    A draft model is left out: without it the model must fit too.
+    """
+    # Imported now: who has the model waits for nothing of it.
+    from inferno.cli.plan import remote_shape  # noqa: PLC0415
+    from inferno.plan.devices import find_gpus, gpu_plans  # noqa: PLC0415
+    from inferno.plan.memory import make_plan  # noqa: PLC0415
+    from inferno.plan.report import memory_table, refusal  # noqa: PLC0415
+
+    alone = {key: value for key, value in options.items() if "speculati" not in key}
+    engine = EngineOptions(model=Path(split_file(model)[0]), **alone)
+    try:
+        shape = remote_shape(client, model, revision, allow_unknown=engine.allow_unknown_config)
+    except DownloadError as problem:  # a hub that sends no parts of files
+        say(f"note: {problem}")
+        return
+    if engine.device == "cpu":
+        found, bound = make_plan(shape, engine, available_memory()), None
+    else:
+        name = "cuda:0" if engine.device == "cuda" else engine.device
+        gpus = [gpu for gpu in find_gpus() if gpu.device == name]
+        share = engine.gpu_memory_utilization
+        plans = [one.plan for one in gpu_plans(shape, engine, gpus, share=share)]
+        if not plans or plans[0] is None:
+            return  # building the engine says what is wrong
+        found, bound = plans[0], name
+    if not found.fits:
+        raise NotEnoughMemory(refusal(shape, engine, found, bound=bound))
+    sys.stderr.write("".join(f"{line}\n" for line in memory_table(found)))
 
 
 def _described(plan: Plan, store: Store) -> str:

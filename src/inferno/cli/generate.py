@@ -103,7 +103,7 @@ def generate(
         chosen = set_values(**options_of(SamplingParams, given))
         chosen |= set_values(structured=_structured(json_schema, regex, choice or [], grammar))
         SamplingParams(**chosen)  # refuses bad values before the model is loaded
-        fetch_if_absent(model, revision, yes=yes)
+        fetch_if_absent(model, revision, yes=yes, options=options)
         fetch_draft_if_absent(options, yes=yes)
         llm = load_model(model, revision=revision, **options)
         params = replace(llm.default_params, **chosen)

@@ -27,16 +27,18 @@ from inferno.cli.terminal import (
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError, ModelNotFound, TemplateError
 from inferno.gguf.file import is_gguf_name
-from inferno.home import home_folder
+from inferno.home import UNFINISHED_PACKING, home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
-from inferno.hub.find import find_model_folder
+from inferno.hub.find import find_model_folder, verified
 from inferno.hub.names import split_file
 from inferno.hub.store import Entry, Store
 from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
+from inferno.whole_file import remove_unfinished
 
 _PIPED_WIDTH = 160
 _DAY = 86_400
+_PACKED = "*.packed"
 _MOST_TENSORS = 20
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object, every figure.")]
 _Name = Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, as in inferno list.")]
@@ -50,13 +52,17 @@ def list_models(as_json: _Json = False, debug: Debug = False) -> None:
         from inferno.hub.local import local_models  # noqa: PLC0415
 
         rows = [_row_of(store, entry) for entry in store.entries()]
-        known = {row["folder"] for row in rows}
+        stored = {row["name"] for row in rows}
         for model in local_models():
-            if str(model.folder) not in known:
+            if split_file(model.name)[0] not in stored:
                 place = "embedded" if model.name in MODEL_FOLDERS else "huggingface"
                 rows.append(_row(model.name, model.folder, model.num_bytes, place))
         partial = sum(one.num_bytes for one in store.partials())
-        packed = sum(_size(path) for path in _packings())
+        packed = sum(
+            _size(path)
+            for pattern in (_PACKED, f"{UNFINISHED_PACKING}*")
+            for path in _packed_folder().glob(pattern)
+        )
         if as_json:
             found = {"models": rows, "partial_bytes": partial, "packed_bytes": packed}
             print_text(json.dumps(found, indent=2) + "\n")
@@ -165,8 +171,9 @@ def prune(
     with one_line_errors(debug=debug, loads_model=False):
         store = Store.of_user()
         partial = sum(store.remove_partial(one) for one in store.partials())
-        packed = 0
-        for path in _packings():
+        partial += store.remove_unfinished()
+        packed = remove_unfinished(_packed_folder(), UNFINISHED_PACKING)
+        for path in _packed_folder().glob(_PACKED):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime <= time.time() - days * _DAY:
                     size = _size(path)
@@ -180,8 +187,10 @@ def prune(
 
 def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     name, include = split_file(model)
-    entry = Store.of_user().find(name, revision)
+    store = Store.of_user()
+    entry = store.find(name, revision)
     if entry is not None:
+        entry = verified(store, entry)
         return entry, entry.path if include is None else entry.chosen(include, model)
     from inferno.hub.local import local_models  # noqa: PLC0415
 
@@ -289,10 +298,9 @@ def _count(number: int | None) -> str:
     return f"{value:.3g}T"
 
 
-def _packings() -> list[Path]:
-    """Return the files of packed weights, and what was left of those that were not finished."""
-    folder = home_folder() / "packed"
-    return [*folder.glob("*.packed"), *folder.glob(".packed-*")]
+def _packed_folder() -> Path:
+    """Return the folder of packed weights, finished and unfinished ones."""
+    return home_folder() / "packed"
 
 
 def _size(path: Path) -> int:

@@ -71,7 +71,6 @@ def play(
         if verbose:
             log_to_stderr()
         options = {
-            "revision": revision,
             **options_of(EngineOptions, given),
             "max_num_seqs": 1,  # the KV cache then holds one conversation
         }
@@ -87,7 +86,14 @@ def play(
 
         found = None if tools is None else read_tools_file(tools)
         if model is not None:
-            fetch_if_absent(model, revision, yes=yes)
+            fetch_if_absent(model, revision, yes=yes, options=options)
         fetch_draft_if_absent(options, yes=yes)
-        if not start(model, options, sampling, as_text(system), reasoning_effort, found):
+        if not start(
+            model,
+            {"revision": revision, **options},
+            sampling,
+            as_text(system),
+            reasoning_effort,
+            found,
+        ):
             raise typer.Exit(1)

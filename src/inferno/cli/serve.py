@@ -48,11 +48,10 @@ def serve(
         settings = ServerSettings(
             api_keys=read_keys(api_key or (), api_key_file, os.environ), **asked
         )
-        fetch_if_absent(model, revision, yes=yes)
+        asked_engine = options_of(EngineOptions, given)
+        fetch_if_absent(model, revision, yes=yes, options=asked_engine)
         fetch_draft_if_absent(given, yes=yes)
-        options = EngineOptions(
-            model=find_model_folder(model, revision), **options_of(EngineOptions, given)
-        )
+        options = EngineOptions(model=find_model_folder(model, revision), **asked_engine)
         with spawned(settings.engine_log) if fake_model is None else nullcontext() as first:
             # Half a second of imports, while the engine's process has its own to do.
             from inferno.server.app import start  # noqa: PLC0415

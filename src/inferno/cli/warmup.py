@@ -48,7 +48,7 @@ def warmup(
             return
         if verbose:
             log_to_stderr()
-        fetch_if_absent(model, revision, yes=yes)
+        fetch_if_absent(model, revision, yes=yes, options=asked)
         fetch_draft_if_absent(asked, yes=yes)
         _warm_up(EngineOptions(model=find_model_folder(model, revision), **asked))
 

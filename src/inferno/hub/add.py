@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Collection
 from pathlib import Path
 
-from inferno.errors import InvalidRequest, ModelNotFound
+from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, split_files
+from inferno.hub.facts import weight_files
+from inferno.hub.kinds import refuse_config_in, refuse_names
 from inferno.hub.names import is_file_name, is_repository, is_wanted
-from inferno.hub.store import Entry, Store, stored_file
-from inferno.json_file import missing_file
+from inferno.hub.store import Entry, Store, StoredFile, record_file, sha256_of
+from inferno.hub.whole import check_shards, check_weights
+from inferno.json_file import missing_file, no_weights
 
 OWNER = "local"
+_TRIES = 3
 
 
 def is_local(text: str) -> bool:
@@ -34,7 +39,9 @@ def add_local(store: Store, path: Path) -> Entry:
             f"{path} can't be known as {name!r}: rename it to letters, digits, '.', '_' and '-'"
         )
     folder = path if path.is_dir() else path.parent
-    files = tuple(stored_file(folder, file, _sha256(folder / file)) for file in _files(path))
+    names = _files(path)
+    _check(name, folder, names)
+    files = tuple(_recorded(folder, file) for file in names)
     revision = hashlib.sha256("".join(sorted(file.sha256 for file in files)).encode()).hexdigest()
     entry = Entry(
         name=name,
@@ -49,6 +56,20 @@ def add_local(store: Store, path: Path) -> Entry:
     )
     store.write(entry)
     return entry
+
+
+def _check(name: str, folder: Path, names: Collection[str]) -> None:
+    """Raise ModelError where files make no whole model, or one that inferno doesn't run."""
+    has_ggufs = any(is_gguf_name(Path(one)) for one in names)
+    if not has_ggufs or any(one.endswith(".safetensors") for one in names):
+        refuse_names(name, names)
+        refuse_config_in(name, folder)
+        if weight_files(folder) is None:
+            raise no_weights(folder)
+        if not (folder / "tokenizer.json").exists():
+            raise ModelNotFound(f"{folder} holds no tokenizer.json, without which no model runs")
+        check_shards(folder, names)
+    check_weights(name, names, lambda one: folder / one)
 
 
 def _files(path: Path) -> list[str]:
@@ -72,6 +93,12 @@ def _gguf_files(path: Path) -> list[str]:
     return [one.name for one in paths]
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _recorded(folder: Path, name: str) -> StoredFile:
+    """Return the record of a file, hashed now, once nobody changes it meanwhile."""
+    for _ in range(_TRIES):
+        if (stored := record_file(folder, name, sha256_of)) is not None:
+            return stored
+    raise ModelError(
+        f"{folder / name} can't be read, or changes while it is: wait until it is written, then "
+        "add it again"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -13,13 +14,12 @@ from inferno.errors import ModelError
 from inferno.hub.names import (
     RemoteFile,
     is_commit,
-    is_file_name,
     is_repository,
     is_revision,
     is_sha256,
     is_wanted,
 )
-from inferno.hub.store import StoredFile, stored_file
+from inferno.hub.store import StoredFile, record_file
 from inferno.hub.transfer import has_content
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, read_json
 
@@ -36,10 +36,10 @@ class Snapshot:
         """Return all files with their hashes, read anew; None where a file has another hash."""
         found = []
         for file in self.files:
-            sha256 = has_content(self.folder / file.name, file)
-            if sha256 is None:
+            stored = record_file(self.folder, file.name, partial(has_content, file=file))
+            if stored is None:
                 return None
-            found.append(stored_file(self.folder, file.name, sha256))
+            found.append(stored)
         return tuple(found)
 
 
@@ -52,6 +52,8 @@ def cached_snapshot(name: str, revision: str | None) -> Snapshot | None:
     folder = repository / "snapshots" / commit
     files = tuple(_files(repository, folder))
     names = {file.name for file in files}
+    if {name for name, _ in _wanted(folder)} != names:
+        return None  # who loads the folder would read a file of somebody else's
     is_complete = {"config.json", "tokenizer.json"} <= names and has_all_weights(folder, names)
     return Snapshot(commit, folder, files) if is_complete else None
 
@@ -97,9 +99,8 @@ def _commit(repository: Path, revision: str) -> str | None:
 def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
     """Yield the files of a snapshot that are links to blobs of the same repository."""
     blobs = repository / "blobs"
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if not is_file_name(name) or not is_wanted(name) or not path.is_symlink():
+    for name, path in _wanted(folder):
+        if not path.is_symlink():
             continue
         try:
             # A link to elsewhere is no file of this repository, whoever made it.
@@ -113,3 +114,11 @@ def _files(repository: Path, folder: Path) -> Iterator[RemoteFile]:
             yield RemoteFile(name, size, sha256=blob.name)
         elif is_commit(blob.name):
             yield RemoteFile(name, size, git_oid=blob.name)
+
+
+def _wanted(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each file in a folder that a model may have."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if is_wanted(name) and (path.is_symlink() or not path.is_dir()):
+            yield name, path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -14,16 +15,19 @@ from dataclasses import dataclass, field
 from http.cookiejar import CookieJar
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 from huggingface_hub import constants
 
-from inferno.errors import DownloadError, InvalidRequest, ModelError, ModelNotFound
+from inferno.errors import DownloadError, HubUnreachable, InvalidRequest, ModelError, ModelNotFound
 from inferno.hub.names import Listing, is_commit, is_revision, read_listing
 from inferno.json_file import read_file
 from inferno.untrusted_json import Malformed, parse_object, quoted
+
+_logger = logging.getLogger("inferno")
+_T = TypeVar("_T")
 
 _MAX_ANSWER_BYTES = 8 << 20
 _MAX_REDIRECTS = 8
@@ -32,6 +36,7 @@ _TOKEN = re.compile(r"[!-~]{1,4096}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FLEETING = (408, 425, 429, 500, 502, 503, 504)
 _LONGEST_PAUSE = 60.0
+_THIS_MACHINE = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,7 @@ class Patience:
     silence     seconds in which the whole head of an answer, and then some of its body, must come:
                 headers, hints and the marks of chunks can be sent for ever, a byte at a time.
     attempts    how many requests in a row may fail.
+    longest     seconds of pauses that a hub may ask for, in all, while nothing comes.
     """
 
     stall: float = 10.0
@@ -50,11 +56,8 @@ class Patience:
     silence: float = 120.0
     pace: int = 1 << 16
     attempts: int = 5
+    longest: float = 600.0
     sleep: Callable[[float], None] = field(default=time.sleep)
-
-    def pause(self, failures: int, asked: float | None) -> None:
-        """Wait before the next request, the longer the more requests have failed."""
-        self.sleep(min(_LONGEST_PAUSE, max(0.5 * 2**failures, asked or 0.0)))
 
 
 class Interrupted(Exception):
@@ -92,8 +95,11 @@ class HubClient:
             )
         self._token = token if _is_private(self._origin) else None
         self.has_token = token is not None
+        logging.getLogger("httpx").addFilter(_without_queries)  # it logs signed URLs
+        self._asked_to_wait = 0.0
         self._http = httpx.Client(
             timeout=httpx.Timeout(patience.stall),
+            mounts=dict.fromkeys((*_THIS_MACHINE, *self._loopback()), None),  # never by a proxy
             headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
             cookies=_NoCookies(),
         )
@@ -102,6 +108,42 @@ class HubClient:
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
+
+    def patiently(self, ask: Callable[[], _T]) -> _T:
+        """Return what `ask` returns, called again while it is interrupted, and at last the error.
+
+        Raises Interrupted, DownloadError, and what `ask` raises.
+        """
+        for failures in range(1, self.patience.attempts):
+            try:
+                return ask()
+            except Interrupted as problem:
+                reason = problem
+            self.pause(failures - 1, reason)
+        return ask()
+
+    def pause(self, failures: int, reason: Interrupted) -> None:
+        """Wait before the next request, the longer the more requests have failed.
+
+        Raises DownloadError where a hub asks to wait again and again.
+        """
+        usual = min(_LONGEST_PAUSE, 0.5 * 2**failures)
+        wait = max(usual, min(_LONGEST_PAUSE, reason.pause or 0.0))
+        if wait > usual:
+            if self._asked_to_wait + wait > self.patience.longest:
+                raise DownloadError(
+                    f"{self.endpoint} asked to wait ({reason}) for {self._asked_to_wait:.0f} "
+                    "seconds, and asks again: try again later, and it goes on where it stopped"
+                )
+            _logger.warning(
+                "%s asks to wait (%s): going on in %.0f seconds", self.endpoint, reason, wait
+            )
+        self._asked_to_wait += wait if wait > usual else 0.0
+        self.patience.sleep(wait)
+
+    def note_progress(self) -> None:
+        """Forget how long the hub asked to wait: now it sends."""
+        self._asked_to_wait = 0.0
 
     def listing(self, repository: str, revision: str, include: str | None = None) -> Listing:
         """Return the files that a repository has at a revision, with the revision's commit."""
@@ -169,19 +211,24 @@ class HubClient:
             self._streams.append(facts["return_value"])
 
     def _answer(self, url: str, repository: str, revision: str) -> bytes:
-        for failures in range(self.patience.attempts):
-            try:
-                with self.open(url) as answer:
-                    self.check(answer, repository, revision)
-                    return b"".join(pieces(answer, _MAX_ANSWER_BYTES, self.patience))
-            except Interrupted as problem:
-                reason = problem
-            if failures + 1 < self.patience.attempts:
-                self.patience.pause(failures, reason.pause)
-        raise ModelNotFound(
-            f"{repository} is not completely on this machine, and the hub at {self.endpoint} "
-            f"can't be reached ({reason}); check the connection, or give a folder"
-        )
+        def ask() -> bytes:
+            with self.open(url) as answer:
+                self.check(answer, repository, revision)
+                return b"".join(pieces(answer, _MAX_ANSWER_BYTES, self.patience))
+
+        try:
+            return self.patiently(ask)
+        except Interrupted as reason:
+            raise HubUnreachable(
+                f"the hub at {self.endpoint}, which {repository} would come from, can't be reached "
+                f"({reason}); check the connection, or give a folder"
+            ) from None
+
+    def _loopback(self) -> list[str]:
+        """Return the pattern of the hub's host where it is this machine, by whatever name."""
+        scheme, host, _ = self._origin
+        is_here = scheme == "http" and _is_private(self._origin)
+        return [f"all://[{host}]" if ":" in host else f"all://{host}"] if is_here else []
 
     def check(self, answer: httpx.Response, repository: str, revision: str | None) -> None:
         """Raise the error that a status means; Interrupted where a repeated request may succeed."""
@@ -194,6 +241,11 @@ class HubClient:
         if not self._is_hub:
             raise DownloadError(
                 f"{_shown(answer.url)} answers with status {status}: check the address"
+            )
+        if _origin(answer.url) != self._origin:  # it knows nothing of licences and names
+            raise DownloadError(
+                f"{_shown(answer.url)}, to which the hub sends, answers with status {status}: try "
+                "again later, or look for a proxy in between"
             )
         if code == "GatedRepo" or status == 403:
             raise ModelNotFound(
@@ -309,6 +361,15 @@ def _as_interruptions() -> Iterator[None]:
         raise Interrupted("it sent nothing for too long") from None
     except httpx.HTTPError as problem:
         raise Interrupted(str(problem).strip()[:200] or type(problem).__name__) from None
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    """Cut the queries of URLs from a line of a log: they may be signatures."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(
+            _shown(one) if isinstance(one, httpx.URL) else one for one in record.args
+        )
+    return True
 
 
 def _url(text: str, what: str) -> httpx.URL:

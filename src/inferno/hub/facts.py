@@ -128,6 +128,29 @@ def tensors_of(header: Mapping[str, Any], file: str, place: str) -> Iterator[Ten
                 raise CheckpointError(f"{place}: its header can't be read")
 
 
+def check_safetensors(path: Path) -> None:
+    """Raise CheckpointError where a safetensors file isn't as its header says."""
+    header = _header(path)
+    for _ in tensors_of(header, path.name, str(path)):
+        pass
+    stops = [_stop(entry) for name, entry in header.items() if name != "__metadata__"]
+    with open(path, "rb", opener=open_nonblocking) as file:
+        stop = 8 + int.from_bytes(file.read(8), "little") + max(stops, default=0)
+        size = os.fstat(file.fileno()).st_size
+    if not stops or stop != size:
+        raise CheckpointError(
+            f"{path}: its tensors end at byte {stop}, and the file has {size}: it is damaged, or "
+            "its download was cut short"
+        )
+
+
+def _stop(entry: Mapping[str, Any]) -> int:
+    match entry.get("data_offsets"):
+        case [int(), int(stop)]:
+            return stop
+    return -1  # no file ends there
+
+
 def read_template(folder: Path) -> str | None:
     """Return the chat template of a model, the default one of several; None without a template."""
     if folder.is_file():

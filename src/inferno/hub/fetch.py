@@ -15,14 +15,24 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from inferno.errors import InvalidRequest, ModelError, ModelNotFound
+from inferno.errors import (
+    CheckpointError,
+    DownloadError,
+    HubUnreachable,
+    InvalidRequest,
+    ModelError,
+)
 from inferno.gguf.file import is_gguf_name
 from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
+from inferno.hub.facts import check_safetensors
+from inferno.hub.headers import check_remote_ggufs
 from inferno.hub.kinds import refuse_config_in, refuse_listing
 from inferno.hub.names import Listing, RemoteFile, is_repository, split_file
-from inferno.hub.store import Entry, Store, StoredFile, asked_also, stored_file
-from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content
+from inferno.hub.store import Entry, Store, StoredFile, asked_also, record_file, stored_file
+from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content, version_at
+from inferno.hub.whole import check_shards, check_small, check_weights
+from inferno.json_file import INDEX_FILE
 from inferno.untrusted_json import quoted
 
 _logger = logging.getLogger("inferno")
@@ -63,9 +73,10 @@ def fetch_model(name: str, revision: str | None) -> Path:
             plan = plan_download(client, store, repository, revision, include)
             _logger.info("downloading %s, %d bytes", name, plan.num_missing)
             entry = download(client, store, plan)
-    if not store.use(entry):
+    used = store.use(entry)
+    if used is None:
         raise ModelError(f"{name} was removed while it was looked for; try again")
-    return entry.path if include is None else entry.chosen(include, name)
+    return used.path if include is None else used.chosen(include, name)
 
 
 @contextlib.contextmanager
@@ -91,26 +102,30 @@ def web_client(folder: str) -> Iterator[HubClient]:
 
 def _check_online(name: str) -> None:
     if constants.HF_HUB_OFFLINE:
-        raise ModelNotFound(
-            f"{name} is not completely on this machine, and HF_HUB_OFFLINE forbids to download it; "
-            "unset HF_HUB_OFFLINE, or give a folder"
+        raise HubUnreachable(
+            f"HF_HUB_OFFLINE forbids to download {name}, or to look for what is new of it; unset "
+            "HF_HUB_OFFLINE, or give a folder"
         )
 
 
-def local_entry(store: Store, name: str, revision: str | None) -> Entry | None:
+def local_entry(
+    store: Store, name: str, revision: str | None, include: str | None = None
+) -> Entry | None:
     """Return a model that is here and unchanged since it was verified, without asking a hub.
 
-    name    a repository's name, or OWNER/NAME:FILE, whose file must be here.
+    name        a repository's name, or OWNER/NAME:FILE, whose file must be here.
+    include     the same as FILE, as a pattern.
 
     A complete model in Hugging Face's cache is verified, once, and used where it lies.
     """
-    name, include = split_file(name)
+    name, chosen = split_file(name)
+    include = include or chosen
     entry = store.find(name, revision)
     has_it = entry is not None and (
         _is_model(entry) if include is None else bool(entry.gguf_files(include))
     )
-    if entry is not None and has_it and _is_unchanged(store, entry):
-        return entry
+    if entry is not None and has_it and (found := store.verified(entry)) is not None:
+        return found
     if include is not None:
         return None
     snapshot = cached_snapshot(name, revision)
@@ -133,7 +148,7 @@ def plan_download(
     places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
     if (snapshot := cached_snapshot(name, listing.commit)) is not None:
         places.append(snapshot.folder)
-    missing = sum(min(_missing(place, file) for place in places) for file in listing.files)
+    missing = sum(min(num_missing(place, file) for place in places) for file in listing.files)
     return Plan(name, asked, listing, include is None, missing)
 
 
@@ -194,7 +209,8 @@ def _verified(store: Store, plan: Plan, tell: Tell) -> Entry | None:
             entry = asked_also(replace(entry, files=_joined(files, entry)), plan.asked)
             store.write(entry)
             return entry
-    snapshot = cached_snapshot(plan.name, plan.revision) if plan.is_whole else None
+    is_of_hub = plan.asked is not None
+    snapshot = cached_snapshot(plan.name, plan.revision) if plan.is_whole and is_of_hub else None
     if snapshot is None or not set(plan.listing.files) <= set(snapshot.files):
         return None
     return _adopted(store, plan.name, plan.asked, snapshot, plan.listing.licence)
@@ -203,11 +219,11 @@ def _verified(store: Store, plan: Plan, tell: Tell) -> Entry | None:
 def _verify(folder: Path, listing: Listing, tell: Tell) -> tuple[StoredFile, ...] | None:
     found = []
     for file in listing.files:
-        sha256 = has_content(folder / file.name, file)
-        if sha256 is None:
+        stored = _recorded(folder, file)
+        if stored is None:
             return None
         tell(file, file.size)
-        found.append(stored_file(folder, file.name, sha256))
+        found.append(stored)
     return tuple(found)
 
 
@@ -224,18 +240,33 @@ def _fetched(
     folder = store.folder(plan.name, plan.revision)
     found = dict(_good_files(folder, plan.listing)) if keeps else {}
     _check_room(partial_folder, plan, found)
-    has_configs = False
+
+    kept, has_configs = {*found}, False
+
+    def place(name: str) -> Path:
+        return (folder if name in kept else partial_folder) / name
+
     for file in plan.listing.files:
         if file.is_weights and not has_configs:
             has_configs = True
             _refuse_kinds(plan.name, partial_folder, refuse)
+            _check_before_weights(client, plan, place)
         path = partial_folder / file.name
         if file.name not in found:
-            sha256 = _here_already(store, plan.name, file, path) or fetch_file(
-                client, plan.name, plan.revision, file, path, partial(tell, file)
-            )
-            found[file.name] = stored_file(partial_folder, file.name, sha256)
+            stored = _here_already(store, plan.name, file, partial_folder)
+            if stored is None:
+                sha256 = fetch_file(
+                    client, plan.name, plan.revision, file, path, partial(tell, file)
+                )
+                version = file.version if file.has_hash else version_at(path)
+                stored = replace(stored_file(partial_folder, file.name, sha256), version=version)
+            found[file.name] = stored
+            if file.name.endswith(".safetensors"):
+                with _judged(plan):
+                    check_safetensors(path)
         tell(file, file.size)
+    with _judged(plan):
+        check_weights(plan.name, {file.name for file in plan.listing.files}, place)
     _remove_others(partial_folder, found)
     store.gather(plan.name, plan.revision)
     files = tuple(one.as_moved_to(folder) for one in found.values())
@@ -259,8 +290,41 @@ def _fetched(
 def _good_files(folder: Path, listing: Listing) -> Iterator[tuple[str, StoredFile]]:
     """Yield the files of a listing that a folder has, by their names."""
     for file in listing.files:
-        if (sha256 := has_content(folder / file.name, file)) is not None:
-            yield file.name, stored_file(folder, file.name, sha256)
+        if (stored := _recorded(folder, file)) is not None:
+            yield file.name, stored
+
+
+def _recorded(folder: Path, file: RemoteFile) -> StoredFile | None:
+    """Return the record of a file that has the listed content; None of another."""
+    stored = record_file(folder, file.name, partial(has_content, file=file))
+    return stored and replace(stored, version=file.version)
+
+
+def _check_before_weights(client: HubClient, plan: Plan, place: Callable[[str], Path]) -> None:
+    """Refuse what the small files, and the headers of large ones, show to be no whole model."""
+    small = [file for file in plan.listing.files if not file.is_weights]
+    names = {file.name for file in plan.listing.files}
+    with _judged(plan):
+        check_small(place(file.name) for file in small if not file.has_hash)
+        if plan.is_whole and INDEX_FILE in names:
+            check_shards(place(INDEX_FILE).parent, names)
+        absent = [name for name in names if not _has_begun(place(name))]
+        check_remote_ggufs(client, plan.name, plan.listing, absent)
+
+
+def _has_begun(path: Path) -> bool:
+    return path.exists() or path.with_name(f"{path.name}.part").exists()
+
+
+@contextlib.contextmanager
+def _judged(plan: Plan) -> Iterator[None]:
+    """Say of damaged and missing files that the model is not downloaded."""
+    try:
+        yield
+    except CheckpointError as problem:
+        raise DownloadError(
+            f"{plan.name} is not downloaded, as its files make no whole model: {problem}"
+        ) from None
 
 
 def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None]) -> None:
@@ -269,30 +333,33 @@ def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None])
         raise ModelError(f"{name} is not downloaded, as inferno doesn't run it: {problem}")
 
 
-def _here_already(store: Store, name: str, file: RemoteFile, path: Path) -> str | None:
-    """Return the sha256 of a file that is in its place now, linked from where its content was."""
-    if (sha256 := has_content(path, file)) is not None:
-        return sha256
+def _here_already(store: Store, name: str, file: RemoteFile, folder: Path) -> StoredFile | None:
+    """Return the record of a file that is in its place now, linked from where its content was."""
+    if (stored := _recorded(folder, file)) is not None:
+        return stored
+    path = folder / file.name
     path.unlink(missing_ok=True)
-    if not file.is_weights:
+    if not file.is_weights or not file.has_hash:
         return None  # faster fetched than looked for
     for other in [*store.same_content(file), cached_blob(name, file)]:
-        if other is None or (sha256 := has_content(other, file)) is None:
+        if other is None:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(OSError):  # another file system: then it is fetched
             os.link(other.resolve(), path)
-            return sha256
+        if (stored := _recorded(folder, file)) is not None:
+            return stored
+        path.unlink(missing_ok=True)
     return None
 
 
 def _check_room(folder: Path, plan: Plan, here: Collection[str]) -> None:
-    missing = sum(_missing(folder, file) for file in plan.listing.files if file.name not in here)
+    missing = sum(num_missing(folder, file) for file in plan.listing.files if file.name not in here)
     if missing > shutil.disk_usage(folder).free:
         raise disk_full(plan.name, folder)
 
 
-def _missing(folder: Path, file: RemoteFile) -> int:
+def num_missing(folder: Path, file: RemoteFile) -> int:
     """Return how many bytes of a file are still to be fetched into a folder."""
     here = 0
     for path in (folder / file.name, folder / f"{file.name}.part"):
@@ -316,10 +383,9 @@ def _still_there(folder: Path, file: StoredFile) -> StoredFile | None:
     """Return a file as it is now, read anew where it was touched; None where it is another."""
     if file.is_as_verified(folder):
         return file
-    listed = RemoteFile(file.name, file.size, sha256=file.sha256)
-    if has_content(folder / file.name, listed) is None:
-        return None
-    return stored_file(folder, file.name, file.sha256)
+    return _recorded(
+        folder, RemoteFile(file.name, file.size, sha256=file.sha256, version=file.version)
+    )
 
 
 def _remove_others(folder: Path, names: Collection[str]) -> None:
@@ -337,29 +403,16 @@ def _is_model(entry: Entry) -> bool:
     return "config.json" in names and has_all_weights(entry.folder, names)
 
 
-def _is_unchanged(store: Store, entry: Entry) -> bool:
-    """Return whether all files are as they were verified; those that were touched are read anew."""
-    if not entry.changed():
-        return True
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # a store that can't be written has no locks
-            stack.enter_context(store.together(entry.name, entry.revision, may_wait=True))
-        files = []
-        for file in entry.files:
-            if (found := _still_there(entry.folder, file)) is None:
-                return False
-            files.append(found)
-        with contextlib.suppress(OSError):
-            store.write(replace(entry, files=tuple(files)))
-    return True
-
-
 def _adopted(
     store: Store, name: str, asked: str | None, snapshot: Snapshot, licence: str | None = None
 ) -> Entry | None:
     """Return the entry of a model that stays in Hugging Face's cache; None where it is damaged."""
     files = snapshot.verified()
     if files is None:
+        return None
+    try:
+        check_weights(name, {file.name for file in files}, lambda one: snapshot.folder / one)
+    except CheckpointError:
         return None
     entry = Entry(
         name=name,

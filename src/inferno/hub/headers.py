@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ import httpx
 
 from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelError
 from inferno.gguf.config import config_of, most_type
-from inferno.gguf.file import is_later_shard, read_gguf
+from inferno.gguf.file import GgufModel, is_later_shard, read_gguf
 from inferno.gguf.header import GgufHeader, parse_header
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.facts import Tensor, tensors_of
-from inferno.hub.kinds import refuse_config, refuse_listing
+from inferno.hub.kinds import refuse_config, refuse_gguf, refuse_listing
 from inferno.hub.names import Listing, RemoteFile
 from inferno.json_file import INDEX_FILE, MAX_HEADER_BYTES, MAX_JSON_BYTES, SINGLE_FILE
-from inferno.untrusted_json import Malformed, parse_object
+from inferno.untrusted_json import Malformed, parse_object, quoted
 
 # Most headers of shards have less; a GGUF file's begins with its vocabulary, megabytes.
 _FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 4 << 20
@@ -100,7 +101,39 @@ def _loaded(files: _Files, listing: Listing, weights: Mapping[str, RemoteFile]) 
     shards = files.json(index, CheckpointError).get("weight_map")
     names = shards.values() if isinstance(shards, dict) else ()  # loading refuses all else
     loaded = {name for name in names if isinstance(name, str)}
+    if absent := sorted(loaded - {*weights}):
+        raise CheckpointError(
+            f"{files.name} lacks {quoted(absent[0])}, which its {index.name} names"
+        )
     return [file for name, file in weights.items() if name in loaded]
+
+
+def check_remote_ggufs(
+    client: HubClient, name: str, listing: Listing, chosen: Collection[str]
+) -> None:
+    """Raise ModelError where the headers of chosen GGUF files are of no model for us.
+
+    Only large files are looked at: others are as soon fetched. So are those of sites that send no
+    parts of files.
+    """
+    files = _Files(client, name, listing)
+    by_path = {Path(file.name): file for file in listing.files if file.name.endswith(".gguf")}
+    for path, file in by_path.items():
+        is_large = file.name in chosen and file.size > _FIRST_GGUF_BYTES
+        if is_large and not is_later_shard(path):
+            with suppress(DownloadError):
+                refuse_gguf(name, _read_gguf(name, files, by_path, path))
+
+
+def _read_gguf(
+    name: str, files: _Files, by_path: Mapping[Path, RemoteFile], first: Path
+) -> GgufModel:
+    def read(path: Path) -> GgufHeader:
+        if path not in by_path:
+            raise CheckpointError(f"{name} lacks {path}, a file of its model")
+        return files.gguf(by_path[path])
+
+    return read_gguf(first, read)
 
 
 def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFile]) -> RemoteModel:
@@ -109,13 +142,8 @@ def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFil
     if len(firsts) != 1:
         shown = ", ".join(str(path) for path in sorted(firsts)[:12])
         raise ModelError(f"{name} has several GGUF models: choose one of {shown}, as {name}:FILE")
-
-    def read(path: Path) -> GgufHeader:
-        if path not in by_path:
-            raise CheckpointError(f"{name} lacks {path}, a file of its model")
-        return files.gguf(by_path[path])
-
-    model = read_gguf(firsts[0], read)
+    model = _read_gguf(name, files, by_path, firsts[0])
+    refuse_gguf(name, model)
     config = config_of(
         model.metadata,
         tuple(model.tensors),
@@ -136,7 +164,7 @@ class _Files:
 
     def __init__(self, client: HubClient, name: str, listing: Listing) -> None:
         self._client = client
-        self._name = name
+        self.name = name
         self._commit = listing.commit
         self._left = _MOST_BYTES
         self._counting = threading.Lock()
@@ -147,31 +175,28 @@ class _Files:
             self._left -= size
             if self._left < 0:
                 raise DownloadError(
-                    f"the headers of {self._name} have more than the {_MOST_BYTES:,} bytes that "
+                    f"the headers of {self.name} have more than the {_MOST_BYTES:,} bytes that "
                     "are read of them: download it, then plan"
                 )
         if size == 0:
             return b""
-        patience = self._client.patience
-        for failures in range(patience.attempts):
-            try:
-                return self._ask(file, start, size)
-            except Interrupted as problem:
-                reason = problem
-            if failures + 1 < patience.attempts:
-                patience.pause(failures, reason.pause)
-        raise DownloadError(f"{file.name} of {self._name} can't be read ({reason}); try again")
+        try:
+            return self._client.patiently(lambda: self._ask(file, start, size))
+        except Interrupted as reason:
+            raise DownloadError(
+                f"{file.name} of {self.name} can't be read ({reason}); try again"
+            ) from None
 
     def json(self, file: RemoteFile, error: type[ModelError]) -> dict[str, Any]:
         """Return the JSON object that a file holds, as a folder's is read."""
         try:
             return parse_object(self.read(file, 0, file.size), may_repeat=True)
         except Malformed as problem:
-            raise error(f"{file.name} of {self._name} can't be read: {problem}") from None
+            raise error(f"{file.name} of {self.name} can't be read: {problem}") from None
 
     def safetensors(self, file: RemoteFile) -> list[Tensor]:
         """Return the tensors that a safetensors file lists."""
-        place = f"{file.name} of {self._name}"
+        place = f"{file.name} of {self.name}"
         content = self.read(file, 0, min(file.size, _FIRST_BYTES))
         length = int.from_bytes(content[:8], "little")
         if len(content) < 8 or not 0 < length <= min(MAX_HEADER_BYTES, file.size - 8):
@@ -196,14 +221,14 @@ class _Files:
         try:
             return parse_header(read, file.size)
         except Malformed as problem:
-            raise CheckpointError(f"{file.name} of {self._name}: {problem}") from None
+            raise CheckpointError(f"{file.name} of {self.name}: {problem}") from None
 
     def _ask(self, file: RemoteFile, start: int, size: int) -> bytes:
-        url = self._client.file_url(self._name, self._commit, file.name)
+        url = self._client.file_url(self.name, self._commit, file.name)
         whole = start == 0 and size == file.size
         asked = {} if whole else {"Range": f"bytes={start}-{start + size - 1}"}
         with self._client.open(url, asked) as answer:
-            self._client.check(answer, self._name, self._commit)
+            self._client.check(answer, self.name, self._commit)
             if answer.status_code == 206:
                 found = _RANGE.fullmatch(answer.headers.get("content-range", ""))
                 if found is None or [int(one) for one in found.groups()] != [
@@ -212,7 +237,7 @@ class _Files:
                     raise Interrupted("the hub sent another part than it was asked for")
             elif start:
                 raise DownloadError(
-                    f"{self._client.endpoint} sends no parts of files: download {self._name}, then "
+                    f"{self._client.endpoint} sends no parts of files: download {self.name}, then "
                     "plan"
                 )
             return self._first(answer, size, file.size)

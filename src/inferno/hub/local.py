@@ -6,48 +6,74 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import scan_cache_dir
+from huggingface_hub import constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError
-from inferno.hub.facts import weight_files
-from inferno.hub.store import Store
+from inferno.hub.cached import cached_snapshot
+from inferno.hub.facts import read_facts, weight_files
+from inferno.hub.names import is_repository
+from inferno.hub.store import Entry, Store, newest
 from inferno.json_file import read_json
 
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A complete model; its architecture is the class that config.json names."""
+    """A complete model, not verified yet: it is loaded by its name and revision.
+
+    name            with a file's, where a repository has several GGUF models.
+    folder          the folder or GGUF file.
+    architecture    the class that config.json names, or the family that a GGUF file does.
+    """
 
     name: str
     folder: Path
     num_bytes: int
     architecture: str
+    revision: str | None = None
 
 
 def local_models() -> list[LocalModel]:
     """Return all complete models on this machine, embedded ones first; some may not run here."""
-    stored = dict(reversed([(one.name, one.folder) for one in Store.of_user().entries()]))
-    cached = sorted((name, folder) for name, folder in _cached() if name not in stored)
-    folders = [*MODEL_FOLDERS.items(), *sorted(stored.items()), *cached]
-    models = [_read(name, folder) for name, folder in folders]
+    entries = Store.of_user().entries()
+    stored = {one.name for one in entries}
+    models = [_read(name, folder) for name, folder in MODEL_FOLDERS.items()]
+    for name in sorted(stored):
+        entry = newest(one for one in entries if one.name == name)
+        models += [_read(name, entry.folder, entry.revision), *_ggufs(entry)]
+    cached = sorted((name, commit) for name, commit in _cached() if name not in stored)
+    for name, commit in cached:
+        snapshot = cached_snapshot(name, commit)
+        models.append(_read(name, snapshot.folder, commit) if snapshot is not None else None)
     return [model for model in models if model is not None]
 
 
-def _cached() -> Iterator[tuple[str, Path]]:
-    """Yield name and folder of each model in the cache, as of its last revision."""
+def _cached() -> Iterator[tuple[str, str]]:
+    """Yield the name and the last commit of each model in the cache."""
     try:
-        repos = scan_cache_dir().repos
+        repos = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except (CacheNotFound, OSError, ValueError):  # ValueError: a file is in its place
         return
     for repo in repos:
         revisions = sorted(repo.revisions, key=lambda one: ("main" in one.refs, one.last_modified))
-        if repo.repo_type == "model" and revisions:
-            yield repo.repo_id, revisions[-1].snapshot_path
+        if repo.repo_type == "model" and revisions and is_repository(repo.repo_id):
+            yield repo.repo_id, revisions[-1].commit_hash
 
 
-def _read(name: str, folder: Path) -> LocalModel | None:
+def _ggufs(entry: Entry) -> Iterator[LocalModel]:
+    """Yield the GGUF models of a model of the store."""
+    for file in entry.gguf_files("*"):
+        path = entry.folder / file
+        sizes = {one.name: one.size for one in entry.files}
+        num_bytes = sum(sizes[name] for name in entry.files_of(path))
+        name = entry.name if path == entry.path else f"{entry.name}:{file}"
+        architecture = read_facts(path).architecture
+        if architecture is not None:
+            yield LocalModel(name, path, num_bytes, architecture, entry.revision)
+
+
+def _read(name: str, folder: Path, revision: str | None = None) -> LocalModel | None:
     """Return the model in a folder; None where a file is missing or damaged."""
     try:
         weights = [folder / name for name in weight_files(folder) or ()]
@@ -59,5 +85,5 @@ def _read(name: str, folder: Path) -> LocalModel | None:
         return None
     match config.get("architectures"):
         case [str(architecture), *_] if architecture.isprintable() and name.isprintable():
-            return LocalModel(name, folder, num_bytes, architecture[:64])
+            return LocalModel(name, folder, num_bytes, architecture[:64], revision)
     return None

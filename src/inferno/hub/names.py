@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeGuard
 
 from inferno.errors import DownloadError
 from inferno.untrusted_json import quoted
@@ -31,6 +31,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PART = re.compile(r"[A-Za-z0-9_][\w.+-]{0,199}", re.ASCII)
 _MAX_DEPTH = 4
+_VERSION = re.compile(r"[ -~]{1,200}")
 _LICENCE = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 
 # Weights, tokenizer, configs and templates; never code, never pickles.
@@ -47,13 +48,15 @@ class RemoteFile:
     sha256      of large files, which Git LFS keeps.
     git_oid     of other files: sha1 of "blob SIZE", a NUL and the content, as git computes it.
 
-    A file from the web, without a hub, has neither hash.
+    A file from the web, without a hub, has neither hash, but perhaps a `version`: what its site
+    says to tell it from what it was before a change.
     """
 
     name: str
     size: int
     sha256: str | None = None
     git_oid: str | None = None
+    version: str | None = None
 
     @property
     def has_hash(self) -> bool:
@@ -129,6 +132,11 @@ def is_sha256(text: object) -> bool:
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
+def is_version(text: object) -> TypeGuard[str]:
+    """Return whether a value may be an ETag or a time, as sites tell versions of files by."""
+    return isinstance(text, str) and _VERSION.fullmatch(text) is not None
+
+
 def is_licence(text: object) -> bool:
     """Return whether a value is the short name of a licence, or None for no licence."""
     return text is None or (isinstance(text, str) and _LICENCE.fullmatch(text) is not None)
@@ -150,13 +158,18 @@ def is_wanted(name: str, include: str | None = None) -> bool:
 
     Files with odd names, such as hidden files, are not fetched: no model needs them.
     """
-    if not name.endswith(_SUFFIXES) or not is_file_name(name):
+    if not name.endswith(_SUFFIXES) or not is_file_name(name) or is_projector(name):
         return False
     if name.endswith(WEIGHTS) and include is not None:
         return fnmatchcase(name, include)
     if name.endswith(".gguf"):
         return False
     return not any(fnmatchcase(name, pattern) for pattern in _DUPLICATES)
+
+
+def is_projector(name: str) -> bool:
+    """Return whether a GGUF file is by its name what turns images or sound into embeddings."""
+    return name.endswith(".gguf") and "mmproj" in name.lower()
 
 
 def read_listing(answer: dict[str, Any], repository: str, include: str | None = None) -> Listing:
@@ -210,8 +223,10 @@ def _check_together(files: Iterable[RemoteFile], repository: str) -> None:
 
 def _could_lie_outside(name: str) -> bool:
     parts = re.split(r"[/\\]", name)
-    is_odd = not name.isprintable() or len(name) > 1024
-    return is_odd or not all(part.strip(".") for part in parts) or "\\" in name or ":" in name
+    # Of files that nobody wants git takes names with odd spaces, emoji and colons.
+    is_odd = not name.isprintable() or "\\" in name or ":" in name
+    is_path = len(name) > 1024 or not all(part.strip(".") for part in parts)
+    return is_path or (is_odd and name.endswith(_SUFFIXES))
 
 
 def _licence(answer: dict[str, Any]) -> str | None:

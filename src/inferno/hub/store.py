@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -27,6 +28,7 @@ from typing import Any
 from inferno.errors import ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
 from inferno.home import home_folder
+from inferno.hub.locks import hold, let_go, take_lock
 from inferno.hub.names import (
     WEIGHTS,
     RemoteFile,
@@ -35,25 +37,25 @@ from inferno.hub.names import (
     is_licence,
     is_repository,
     is_sha256,
+    is_version,
 )
-from inferno.json_file import read_json
+from inferno.json_file import open_nonblocking, read_json
 from inferno.untrusted_json import quoted
-from inferno.whole_file import whole_file
+from inferno.whole_file import remove_unfinished, whole_file
 
 _VERSION = 1
 _MANIFEST = ".json"
+_UNFINISHED = ".manifest-"  # how the name begins of one that is being written
 _PARTIAL = ".partial"
 _LOCK = ".lock"
-
-# The locks of the models that this process has used, open file descriptors.
-_HELD: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
     """A file of a model, with the times of its last modification and change when it was hashed.
 
-    Users can change the time of modification, but not the other.
+    Users can change the time of modification, but not the other. `version` is what a site on the
+    web, which knows no hashes, told it from other versions by.
     """
 
     name: str
@@ -61,6 +63,7 @@ class StoredFile:
     sha256: str
     mtime_ns: int
     ctime_ns: int
+    version: str | None = None
 
     def is_as_verified(self, folder: Path) -> bool:
         """Return whether size and times are still the same as when the hash was compared."""
@@ -81,7 +84,7 @@ class Entry:
     """A model of the store: all its files are there, and had the right content when it was added.
 
     revision    the commit; for models that come from no hub, a hash of all files.
-    asked       branches and tags under which this commit was asked for.
+    asked       branches and tags that were of this commit when they were last asked for.
     folder      where the files are; `is_owned` says whether that is in the store.
     """
 
@@ -99,6 +102,16 @@ class Entry:
     def num_bytes(self) -> int:
         """Return how many bytes the model's files have."""
         return sum(file.size for file in self.files)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Return the paths of all files."""
+        return [self.folder / file.name for file in self.files]
+
+    @property
+    def contents(self) -> set[tuple[str, str]]:
+        """Return the name and the sha256 of each file."""
+        return {(file.name, file.sha256) for file in self.files}
 
     @property
     def path(self) -> Path:
@@ -176,11 +189,11 @@ class Store:
         return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
 
     def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the model of a name, as of a branch, tag or commit, by default the newest."""
-        for entry in self.entries():
-            if entry.name == name and revision in (None, entry.revision, *entry.asked):
-                return entry
-        return None
+        """Return the model of a name, as of a branch, tag or commit, by default `newest`."""
+        found = [one for one in self.entries() if one.name == name]
+        if revision is not None:
+            found = [one for one in found if revision in (one.revision, *one.asked)]
+        return newest(found) if found else None
 
     def folder(self, name: str, revision: str) -> Path:
         """Return the folder for the files of a model that the store keeps itself."""
@@ -198,36 +211,82 @@ class Store:
 
     @contextlib.contextmanager
     def together(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
-        """Lock a model against changes until the block ends; ModelError if one is under way."""
-        with self._locked(name, revision, fcntl.LOCK_SH, may_wait=may_wait):
+        """Lock a model against changes until the block ends; ModelError if one is under way.
+
+        A store that can't be written has no locks.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                lock = self._locked(name, revision, fcntl.LOCK_SH, may_wait=may_wait)
+                stack.enter_context(lock)
             yield
 
-    def use(self, entry: Entry) -> bool:
+    def use(self, entry: Entry) -> Entry | None:
         """Keep others from removing a model until this process ends, and note that it was used.
 
-        This waits while another process verifies the model, and returns False if it was removed
-        meanwhile. A store that can't be written has no locks.
+        This waits while another process verifies the model. It returns the model as it is now, or
+        None where it, or a file of it, was removed since it was looked for. Where its files lie in
+        the folder of another model, that one is kept too.
         """
         try:
-            lock = self._lock(entry.name, entry.revision, fcntl.LOCK_SH, may_wait=True)
-        except OSError:
-            return True
+            path = self._path(entry.name, entry.revision, _LOCK)
+            lock = take_lock(path, fcntl.LOCK_SH, may_wait=True)
+        except OSError:  # a store that can't be written has no locks, and perhaps no manifest
+            return self._now(entry) if entry.is_owned else entry
         assert lock is not None
-        if not self._path(entry.name, entry.revision, _MANIFEST).exists():
+        now = self._now(entry)
+        if now is None:
             os.close(lock)
-            return False
-        _hold(lock)
+            return None
+        hold(lock)
         with contextlib.suppress(OSError):
-            os.utime(self._path(entry.name, entry.revision, _LOCK))
-        return True
+            os.utime(path)
+        if not now.is_owned and not all(map(self.use, self.owners(now.paths))):
+            return None
+        return now
+
+    def owners(self, paths: Iterable[Path]) -> list[Entry]:
+        """Return the models in whose folders in the store files lie, once links are followed."""
+        files = [path.resolve() for path in paths]
+        root = self.root.resolve()
+        if not any(file.is_relative_to(root) for file in files):
+            return []
+        folders = ((one, one.folder.resolve()) for one in self.entries() if one.is_owned)
+        return [
+            entry for entry, folder in folders if any(file.is_relative_to(folder) for file in files)
+        ]
+
+    def verified(self, entry: Entry) -> Entry | None:
+        """Return a model as it is now; None where a file hasn't the content that was verified.
+
+        Files that were touched are read anew, and recorded.
+        """
+        if not entry.changed():
+            return entry
+        with self.together(entry.name, entry.revision, may_wait=True):
+            now = self._now(entry)  # others may have added to it
+            if now is None:
+                return None
+            files = [_read_anew(now.folder, file) for file in now.files]
+            good = tuple(file for file in files if file is not None)
+            if len(good) < len(files):
+                return None
+            now = replace(now, files=good)
+            with contextlib.suppress(OSError):  # read anew next time
+                self.write(now)
+        return now
+
+    def _now(self, entry: Entry) -> Entry | None:
+        """Return an entry as its manifest is now; None where it lacks one of the entry's files."""
+        with contextlib.suppress(ModelError):
+            now = self._read(self._path(entry.name, entry.revision, _MANIFEST))
+            if now.folder == entry.folder and entry.contents <= now.contents:
+                return now
+        return None
 
     def let_go(self, name: str, revision: str) -> None:
         """Release this process's lock of a model, so that damaged files can be replaced."""
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(self._path(name, revision, _LOCK))
-            for lock in [one for one in _HELD if os.path.samestat(os.fstat(one), status)]:
-                _HELD.remove(lock)
-                os.close(lock)
+        let_go(self._path(name, revision, _LOCK))
 
     def used_at(self, entry: Entry) -> float | None:
         """Return when a model was last loaded, in seconds since 1970; None if never."""
@@ -238,19 +297,34 @@ class Store:
         return used if used > entry.added_at else None
 
     def write(self, entry: Entry) -> None:
-        """Write the manifest of a model, all or nothing."""
+        """Write the manifest of a model, all or nothing; it alone has its branches and tags now."""
         path = self._path(entry.name, entry.revision, _MANIFEST)
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(path.parent, _UNFINISHED)
         fields = {
             "version": _VERSION,
             **asdict(entry),
             "folder": None if entry.is_owned else str(entry.folder),
         }
         del fields["is_owned"]
-        with whole_file(path, prefix=".manifest-") as file:
+        with whole_file(path, prefix=_UNFINISHED) as file:
             file.write(json.dumps(fields, indent=1).encode())
             file.flush()
             os.fsync(file.fileno())
+        for other in self.entries():
+            if (other.name, other.revision) == (entry.name, entry.revision):
+                continue
+            if other.name == entry.name and not set(entry.asked).isdisjoint(other.asked):
+                self._forget(other, entry.asked)
+
+    def _forget(self, entry: Entry, asked: Collection[str]) -> None:
+        """Take branches and tags, which have moved on, from a model."""
+        with (
+            contextlib.suppress(ModelError),  # it is being downloaded, by what it is asked for now
+            self.together(entry.name, entry.revision, may_wait=False),
+        ):
+            if (now := self._now(entry)) is not None:
+                self.write(replace(now, asked=tuple(sorted({*now.asked} - {*asked}))))
 
     def reopen(self, name: str, revision: str, *, keeps: bool) -> Path:
         """Return the folder of a download, keeping good files of an earlier try.
@@ -345,6 +419,16 @@ class Store:
             partial.folder.parent.rmdir()
         return partial.num_bytes
 
+    def remove_unfinished(self) -> int:
+        """Remove manifests that were never finished, and return how many bytes that frees."""
+        freed = 0
+        for folder in self.root.glob("*--*"):
+            if not folder.is_symlink():
+                freed += remove_unfinished(folder, _UNFINISHED)
+                with contextlib.suppress(OSError):  # there are models in it
+                    folder.rmdir()
+        return freed
+
     def same_content(self, file: RemoteFile) -> Iterator[Path]:
         """Yield other models' files that should have the content of a remote file."""
         for entry in self.entries():
@@ -359,7 +443,7 @@ class Store:
 
     @contextlib.contextmanager
     def _locked(self, name: str, revision: str, kind: int, *, may_wait: bool) -> Iterator[None]:
-        lock = self._lock(name, revision, kind, may_wait=may_wait)
+        lock = take_lock(self._path(name, revision, _LOCK), kind, may_wait=may_wait)
         if lock is None:
             raise ModelError(
                 f"{name} is in use: end what runs it, or wait for its download, then try again"
@@ -368,36 +452,6 @@ class Store:
             yield
         finally:
             os.close(lock)
-
-    def _lock(self, name: str, revision: str, kind: int, *, may_wait: bool) -> int | None:
-        """Return a lock, held until it is closed; None where others hold it and nobody may wait.
-
-        The file may be removed by who held it before: then it is another's, and made anew.
-        """
-        path = self._path(name, revision, _LOCK)
-        if path.parent.is_symlink():
-            raise ModelError(
-                f"{path.parent} is a link, and a model's files stay in the store: remove the link; "
-                "INFERNO_HOME is for a store on another disk"
-            )
-        while True:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-            except FileNotFoundError:  # the folder was removed meanwhile
-                continue
-            try:
-                fcntl.flock(fd, kind | (0 if may_wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                os.close(fd)
-                return None
-            except BaseException:
-                os.close(fd)
-                raise
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
-                    return fd
-            os.close(fd)
 
     def _read(self, path: Path) -> Entry:
         """Return the entry of a manifest; ModelError where it is not as `write` writes it."""
@@ -436,10 +490,51 @@ class Store:
         )
 
 
+def newest(entries: Iterable[Entry]) -> Entry:
+    """Return the model that a name stands for: as of the main branch, else the newest."""
+    return max(entries, key=lambda one: ("main" in one.asked, one.added_at))
+
+
 def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
     """Return the record of a file whose hash has just been compared."""
     status = (folder / name).stat()
     return StoredFile(name, status.st_size, sha256, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def record_file(
+    folder: Path, name: str, hash_of: Callable[[Path], str | None]
+) -> StoredFile | None:
+    """Return the record of a file that is hashed now; None where it keeps changing meanwhile.
+
+    hash_of     returns the file's sha256, or None where it has not the right content.
+    """
+    with contextlib.suppress(OSError):
+        for _ in range(2):  # a hard link that somebody makes changes a time, too
+            before = stored_file(folder, name, "")
+            sha256 = hash_of(folder / name)
+            if sha256 is None:
+                return None
+            if stored_file(folder, name, "") == before:
+                return replace(before, sha256=sha256)
+    return None
+
+
+def _read_anew(folder: Path, file: StoredFile) -> StoredFile | None:
+    """Return a file as it is now, read where it was touched; None where it is another."""
+    if file.is_as_verified(folder):
+        return file
+    found = record_file(folder, file.name, sha256_of)
+    if found is None or found.sha256 != file.sha256:
+        return None
+    return replace(found, version=file.version)
+
+
+def sha256_of(path: Path) -> str | None:
+    """Return the sha256 of a regular file; None of anything else."""
+    with open(path, "rb", opener=open_nonblocking) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def asked_also(entry: Entry, revision: str | None) -> Entry:
@@ -451,15 +546,9 @@ def asked_also(entry: Entry, revision: str | None) -> Entry:
 def _is_sound(file: StoredFile) -> bool:
     """Return whether a manifest's file is one that we may have written there."""
     is_counted = all(type(number) is int for number in (file.size, file.mtime_ns))
-    return is_file_name(file.name) and is_sha256(file.sha256) and is_counted and file.size >= 0
-
-
-def _hold(lock: int) -> None:
-    """Keep a lock until this process ends, and of several on one file only the first."""
-    if any(os.path.samestat(os.fstat(one), os.fstat(lock)) for one in _HELD):
-        os.close(lock)
-    else:
-        _HELD.append(lock)
+    is_known = is_file_name(file.name) and is_sha256(file.sha256)
+    has_version = file.version is None or is_version(file.version)
+    return is_known and is_counted and file.size >= 0 and has_version
 
 
 def _remove_links(folder: Path) -> None:

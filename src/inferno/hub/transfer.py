@@ -12,9 +12,11 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
+
 from inferno.errors import DownloadError, ModelError
 from inferno.hub.client import HubClient, Interrupted, pieces
-from inferno.hub.names import RemoteFile
+from inferno.hub.names import RemoteFile, is_version
 from inferno.json_file import open_nonblocking
 
 # Bytes that a connection must have brought to count as a success: a hub may send one byte each.
@@ -35,22 +37,19 @@ def fetch_file(
 
     heard   is told how many bytes of the file are there.
 
-    The file is written beside the target, as NAME.part, which a later call continues. A file whose
-    hash is wrong is removed and fetched once more. Raises DownloadError, or the error that the
-    hub's status means.
+    The file is written beside the target, as NAME.part, which a later call continues. Of a file
+    whose hash isn't known, NAME.version says which version it is. A file whose hash is wrong is
+    removed and fetched once more. Raises DownloadError, or the error that the hub's status means.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    part_path = target.with_name(target.name + ".part")
-    if not file.has_hash:
-        part_path.unlink(missing_ok=True)  # who knows of which version it is
     for _ in range(_ROUNDS):
-        with contextlib.closing(_Part(part_path, file)) as part:
+        with contextlib.closing(_Part(target, file)) as part:
             _receive(client, repository, commit, part, heard)
             if part.is_right():
                 part.sync()
-                os.replace(part_path, target)
+                os.replace(part.path, target)
                 return part.sha256
-        part_path.unlink()
+        part.path.unlink()
     raise DownloadError(
         f"{file.name} of {repository} does not match its hash, though it was fetched anew: nothing "
         "of it is used; try again later, or check HF_ENDPOINT"
@@ -66,8 +65,11 @@ def disk_full(name: str, folder: Path) -> ModelError:
 
 
 def has_content(path: Path, file: RemoteFile) -> str | None:
-    """Return the sha256 of a file if it has the listed content; else None."""
-    if not file.has_hash:
+    """Return the sha256 of a file if it has the listed content; else None.
+
+    A file without a hash must be of the listed version.
+    """
+    if not file.has_hash and (file.version is None or version_at(path) != file.version):
         return None
     try:
         with open(path, "rb", opener=open_nonblocking) as opened:
@@ -80,6 +82,24 @@ def has_content(path: Path, file: RemoteFile) -> str | None:
     except OSError:
         return None
     return hashes.sha256 if hashes.are_right() else None
+
+
+def version_of(answer: httpx.Response) -> str | None:
+    """Return what tells the versions of a file apart: its ETag, else when it was last changed."""
+    heads = (answer.headers.get(name) for name in ("etag", "last-modified"))
+    return next((head for head in heads if is_version(head)), None)
+
+
+def version_at(target: Path) -> str | None:
+    """Return of which version a file without a hash, or its part, was fetched; None: not known."""
+    with contextlib.suppress(OSError):
+        version = _version_path(target).read_text(encoding="ascii", errors="replace")
+        return version if is_version(version) else None
+    return None
+
+
+def _version_path(target: Path) -> Path:
+    return target.with_name(target.name + ".version")
 
 
 class _Hashes:
@@ -109,14 +129,16 @@ class _Hashes:
 class _Part:
     """A file that is being written, with the hashes of what is there so far."""
 
-    def __init__(self, path: Path, file: RemoteFile) -> None:
+    def __init__(self, target: Path, file: RemoteFile) -> None:
         self.file = file
+        self.path = target.with_name(target.name + ".part")
+        self._target = target
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        self._opened = io.FileIO(os.open(path, flags, 0o644), "r+")
+        self._opened = io.FileIO(os.open(self.path, flags, 0o644), "r+")
         self._hashes = _Hashes(file)
         self.size = 0
-        self.version: str | None = None  # the etag of what is there, of a file without a hash
-        if os.fstat(self._opened.fileno()).st_size > file.size:
+        is_known = file.has_hash or self.etag is not None  # of which version it is
+        if os.fstat(self._opened.fileno()).st_size > file.size or not is_known:
             self.restart()
         while piece := self._opened.read(_READ):
             self._hashes.update(piece)
@@ -134,6 +156,19 @@ class _Part:
         self._opened.truncate()
         self._hashes = _Hashes(self.file)
         self.size = 0
+
+    @property
+    def etag(self) -> str | None:
+        """The strong ETag of what is there; None where it has none, and where the hash is known."""
+        version = None if self.file.has_hash else version_at(self._target)
+        return version if version is not None and _STRONG_ETAG.fullmatch(version) else None
+
+    def note(self, version: str | None) -> None:
+        """Keep of which version the file is that begins now, if nothing else tells."""
+        path = _version_path(self._target)
+        path.unlink(missing_ok=True)  # it may be a link
+        if not self.file.has_hash and version is not None:
+            path.write_text(version, encoding="ascii")
 
     def is_right(self) -> bool:
         return self.size == self.file.size and self._hashes.are_right()
@@ -161,35 +196,43 @@ def _receive(client: HubClient, repository: str, commit: str, part: _Part, heard
             continue
         except Interrupted as problem:
             reason = problem
-        failures = 1 if part.size - most >= _WORTH_A_CONNECTION else failures + 1
+        failures += 1
+        if part.size - most >= _WORTH_A_CONNECTION:
+            failures = 1
+            client.note_progress()
         most = max(most, part.size)
         if failures >= patience.attempts:
             raise DownloadError(
                 f"the download of {repository} stalled: {part.file.name} broke off {failures} "
                 f"times ({reason}); try again, and it goes on where it stopped"
             )
-        patience.pause(failures, reason.pause)
+        client.pause(failures, reason)
 
 
 def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard) -> None:
-    # A range of a commit's file can't be of another version: if it is, the hash tells.
-    if part.size and not part.file.has_hash and part.version is None:
+    etag = part.etag
+    if part.size and not part.file.has_hash and etag is None:
         part.restart()
     asked = {"Range": f"bytes={part.size}-"} if part.size else {}
-    if asked and part.version is not None:
-        asked["If-Range"] = part.version
+    if asked and etag is not None:
+        asked["If-Range"] = etag
     with client.open(url, asked) as answer:
         if answer.status_code == 416:  # the hub has less than it said: the part can't be its file's
             part.restart()
             raise Interrupted("the hub has no such part of it")
         client.check(answer, repository, commit_of(url))
+        version = version_of(answer)
         if answer.status_code == 200:
             part.restart()
         elif not _goes_on(answer.headers.get("content-range", ""), part):
             part.restart()
             raise Interrupted("the hub sent another part than it was asked for")
-        etag = answer.headers.get("etag", "")
-        part.version = etag if _STRONG_ETAG.fullmatch(etag) and not part.file.has_hash else None
+        elif part.size and not part.file.has_hash and version != etag:
+            # Of a commit's file, a range of another version would be told by the hash.
+            part.restart()
+            raise Interrupted("the site sent a part of another version than it was asked for")
+        if not part.size:
+            part.note(version)
         for piece in pieces(answer, part.file.size - part.size, client.patience):
             part.write(piece)
             heard(part.size)

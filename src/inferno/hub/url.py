@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from huggingface_hub import constants
 
@@ -12,6 +12,8 @@ from inferno.hub.names import is_file_name, is_repository, split_file
 from inferno.untrusted_json import quoted
 
 _HUB = "huggingface.co"
+_HUBS = (f"https://{_HUB}", "https://hf.co")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +60,34 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
 
 def is_elsewhere(text: str) -> bool:
     """Return whether a name is an address on a host that is not the user's hub."""
+    return text.lower().startswith(("https://", "http://")) and _path_in_hub(text) is None
+
+
+def _path_in_hub(text: str) -> str | None:
+    """Return the path below the address of the user's hub; None where that isn't its own."""
     try:
         url = urlsplit(text)
-        return url.scheme in ("https", "http") and url.netloc not in _hosts()
+        for hub in map(urlsplit, (*_HUBS, constants.ENDPOINT)):
+            base = f"{hub.path.rstrip('/')}/"
+            if _host(url) == _host(hub) and f"{url.path}/".startswith(base):
+                return url.path.removeprefix(base)
     except ValueError:
-        return False
+        pass
+    return None
 
 
-def _hosts() -> tuple[str, str]:
-    return _HUB, urlsplit(constants.ENDPOINT).netloc
+def _host(url: SplitResult) -> tuple[str | None, str, int | None]:
+    """Return user, host and port of an address, the port only where it is not the usual one."""
+    port = None if url.port == _PORTS.get(url.scheme) else url.port
+    return url.username, (url.hostname or "").removesuffix("."), port
 
 
 def _path_of(text: str) -> list[str]:
+    path = _path_in_hub(text)
     try:
-        url = urlsplit(text)
-        path = unquote(url.path, errors="strict").strip("/")
+        return unquote(path or "", errors="strict").strip("/").split("/")
     except ValueError:
         raise _no_model(text) from None
-    if url.scheme not in ("https", "http") or url.netloc not in _hosts():
-        raise _no_model(text)
-    return path.split("/")
 
 
 def _no_model(text: str) -> InvalidRequest:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 from inferno.errors import DownloadError, InvalidRequest
+from inferno.gguf.file import split_files
 from inferno.hub.client import HubClient, Interrupted, pieces
-from inferno.hub.fetch import Plan
+from inferno.hub.fetch import Plan, num_missing
 from inferno.hub.kinds import refuse_listing
 from inferno.hub.names import (
     MAX_FILE_BYTES,
@@ -22,17 +25,22 @@ from inferno.hub.names import (
     is_file_name,
     is_repository,
 )
-from inferno.hub.store import Store
+from inferno.hub.store import Store, StoredFile
+from inferno.hub.transfer import version_of
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
 _logger = logging.getLogger("inferno")
+_T = TypeVar("_T")
 
 _SMALL = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
 _MAY_LACK = {*_SMALL, SINGLE_FILE, INDEX_FILE} - {"config.json", "tokenizer.json"}
+_NAMES = {*_SMALL, SINGLE_FILE, INDEX_FILE}
+_PATH = re.compile(r"(?:[\w./~-]|%[0-9A-Fa-f]{2})+", re.ASCII)
+_UNUSUAL = re.compile(r"[^\w.-]+", re.ASCII)
 _LENGTH = re.compile(r"[0-9]{1,15}")
 
 
@@ -51,22 +59,30 @@ class WebAddress:
 
 
 def parse_address(text: str) -> WebAddress:
-    """Return the address of a folder or a .gguf file; raise InvalidRequest for any other."""
+    """Return the address of a folder, or of one file of its: InvalidRequest for any other.
+
+    Of a .gguf file, only that is meant, or all files of a split one; of another, its folder.
+    """
     try:
         url = urlsplit(text)
         host = url.netloc.replace(":", "_")
+        path = unquote(url.path, errors="strict").rstrip("/")
     except ValueError:
         raise _no_address(text) from None
-    path, _, last = url.path.rstrip("/").rpartition("/")
+    folder, _, last = path.rpartition("/")
+    is_plain = _PATH.fullmatch(url.path) and path.isprintable()
+    has_odd_parts = "\\" in path or any(part.strip(".") == "" for part in path.split("/")[1:])
     is_file = last.endswith(".gguf")
-    name = f"{host}/{last.removesuffix('.gguf') if is_file else last}"
-    is_plain = re.fullmatch(r"[\w./~-]+", url.path, re.ASCII) and "//" not in url.path
-    if url.query or url.fragment or "@" in url.netloc or not is_plain or not is_repository(name):
+    if last in _NAMES:
+        path, last = folder, folder.rpartition("/")[2]
+    name = f"{host}/{_UNUSUAL.sub('-', last.removesuffix('.gguf') if is_file else last)}"
+    is_odd = not is_plain or has_odd_parts or (is_file and not is_file_name(last))
+    if url.query or url.fragment or "@" in url.netloc or is_odd or not is_repository(name):
         raise _no_address(text)
     origin = f"{url.scheme}://{url.netloc}"
-    if is_file and is_file_name(last):
-        return WebAddress(name, origin + path, last)
-    return WebAddress(name, f"{origin}{path}/{last}", None)
+    if is_file:
+        return WebAddress(name, origin + quote(folder), last)
+    return WebAddress(name, origin + quote(path), None)
 
 
 def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
@@ -76,35 +92,46 @@ def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
     files are compared with them.
     """
     known = store.find(address.name, address.revision)
-    hashes = {(one.name, one.size): one.sha256 for one in known.files} if known is not None else {}
-    files = tuple(
-        RemoteFile(name, size, sha256=hashes.get((name, size)))
-        for name, size in _sizes(client, address)
-    )
+    before = {one.name: one for one in known.files} if known is not None else {}
+    files = tuple(_with_hash(file, before.get(file.name)) for file in _files(client, address))
     listing = Listing(address.revision, files)
     refuse_listing(address.name, listing, None)
-    return Plan(address.name, None, listing, False, listing.num_bytes)
+    partial = store.partial_folder(address.name, address.revision)
+    missing = sum(0 if file.has_hash else num_missing(partial, file) for file in files)
+    return Plan(address.name, None, listing, True, missing)
 
 
-def _sizes(client: HubClient, address: WebAddress) -> Iterator[tuple[str, int]]:
-    names = [address.file] if address.file is not None else [*_SMALL, SINGLE_FILE]
+def _with_hash(file: RemoteFile, before: StoredFile | None) -> RemoteFile:
+    """Return a file with the hash that it had, unless its site tells that it is another now."""
+    if before is None or before.size != file.size:
+        return file
+    is_other = None not in (before.version, file.version) and before.version != file.version
+    return file if is_other else replace(file, sha256=before.sha256)
+
+
+def _files(client: HubClient, address: WebAddress) -> Iterator[RemoteFile]:
+    names = [*_SMALL, SINGLE_FILE]
+    if address.file is not None:
+        names = [path.name for path in split_files(Path(address.file))]
     found = False
     forbidden: list[str] = []
     for name in names:
-        size = _size(client, address, name, forbidden)
-        if size is not None:
-            found = found or name.endswith(WEIGHTS)
-            yield name, size
-    index_size = None if found or address.file else _size(client, address, INDEX_FILE, forbidden)
-    if index_size is not None:
-        yield INDEX_FILE, index_size
+        file = _file(client, address, name, forbidden)
+        if file is not None:
+            found = found or file.is_weights
+            yield file
+        elif address.file is not None:
+            raise DownloadError(f"{address.folder} lacks {name}: check the address")
+    index = None if found or address.file else _file(client, address, INDEX_FILE, forbidden)
+    if index is not None:
+        yield index
         for shard in _shards(client, address):
-            size = _size(client, address, shard)
-            if size is None:
+            file = _file(client, address, shard)
+            if file is None:
                 raise DownloadError(f"{address.folder} lacks {shard}, which its {INDEX_FILE} names")
-            yield shard, size
+            yield file
     elif not found and SINGLE_FILE in forbidden:
-        _size(client, address, SINGLE_FILE)
+        _file(client, address, SINGLE_FILE)
     if optional := [name for name in forbidden if name not in (SINGLE_FILE, INDEX_FILE)]:
         _logger.warning(
             "%s forbids %s (status 403), as storage does of files that aren't there: the model is "
@@ -114,40 +141,47 @@ def _sizes(client: HubClient, address: WebAddress) -> Iterator[tuple[str, int]]:
         )
 
 
-def _size(
+def _file(
     client: HubClient, address: WebAddress, name: str, forbidden: list[str] | None = None
-) -> int | None:
-    """Return how large a file is; None where there is none.
+) -> RemoteFile | None:
+    """Return a file as its site tells of it; None where there is none.
 
     forbidden   is given the name where the answer is 403, for a file that need not be there: S3
                 answers so of all files that don't exist, to those who may not list a bucket.
     """
     most = MAX_FILE_BYTES if name.endswith(WEIGHTS) else MAX_SMALL_BYTES
     url = client.file_url(address.name, address.revision, name)
-    try:
+
+    def ask() -> tuple[str, str | None] | None:
         with client.open(url) as answer:
-            if answer.status_code in (404, 410):
+            is_page = answer.headers.get("content-type", "").startswith("text/html")
+            if answer.status_code in (404, 410) or (is_page and name in _MAY_LACK):
                 return None
             if answer.status_code == 403 and forbidden is not None and name in _MAY_LACK:
                 forbidden.append(name)
                 return None
             client.check(answer, address.name, None)
-            length = answer.headers.get("content-length", "")
-    except Interrupted as problem:
-        raise DownloadError(f"{url} can't be reached ({problem}); check the address") from None
+            return answer.headers.get("content-length", ""), version_of(answer)
+
+    found = _asked(client, url, ask)
+    if found is None:
+        return None
+    length, version = found
     if not _LENGTH.fullmatch(length) or int(length) > most:
         raise DownloadError(f"{url} has a size of {quoted(length, 40)}, not 0 to {most:,} bytes")
-    return int(length)
+    return RemoteFile(name, int(length), version=version)
 
 
 def _shards(client: HubClient, address: WebAddress) -> list[str]:
     url = client.file_url(address.name, address.revision, INDEX_FILE)
-    try:
+
+    def ask() -> bytes:
         with client.open(url) as answer:
             client.check(answer, address.name, None)
-            index = parse_object(b"".join(pieces(answer, MAX_INDEX_BYTES, client.patience)))
-    except Interrupted as problem:
-        raise DownloadError(f"{url} can't be reached ({problem}); check the address") from None
+            return b"".join(pieces(answer, MAX_INDEX_BYTES, client.patience))
+
+    try:
+        index = parse_object(_asked(client, url, ask))
     except Malformed as problem:
         raise DownloadError(f"{url} can't be read: {problem}; check the address") from None
     weight_map = index.get("weight_map")
@@ -156,6 +190,13 @@ def _shards(client: HubClient, address: WebAddress) -> list[str]:
     if not shards or not all(isinstance(one, str) and one in shards for one in named):
         raise DownloadError(f"{url} names files that are no shards; check the address")
     return sorted(shards)
+
+
+def _asked(client: HubClient, url: str, ask: Callable[[], _T]) -> _T:
+    try:
+        return client.patiently(ask)
+    except Interrupted as problem:
+        raise DownloadError(f"{url} can't be reached ({problem}); check the address") from None
 
 
 def _no_address(text: str) -> InvalidRequest:

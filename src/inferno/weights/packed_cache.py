@@ -8,7 +8,6 @@ are packed. Its checksums are compared before it is used: damaged weights are pa
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.home import home_folder
+from inferno.home import UNFINISHED_PACKING, home_folder
 from inferno.json_file import open_nonblocking
 from inferno.ops import PackedWeight, Serializable, SerializedWeight
 from inferno.ops.reference.stored import ALIGNMENT
@@ -34,12 +33,11 @@ from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.content import ContentHash, HashKey, sketch
 from inferno.weights.known_files import KnownFiles
 from inferno.weights.staging import CHUNK_BYTES
-from inferno.whole_file import whole_file
+from inferno.whole_file import remove_unfinished, whole_file
 
 MOST_BYTES = 24 * 2**30  # of all files together; the longest unused go first
 _VERSION = 3  # of this format and of the packed layouts
 _MOST_HEADER_BYTES = 1 << 24
-_UNFINISHED = ".packed-"  # how the names begin of files that are being written
 
 # Errors that a file raises where it is read and is not as we wrote it.
 _DAMAGE = (
@@ -127,7 +125,7 @@ class PackedCache:
                 return  # a change behind the modification time: who knows what was read
             target = folder() / f"{self._sketch}-{self._name()}.packed"
             target.parent.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(target.parent)
+            remove_unfinished(target.parent, UNFINISHED_PACKING)
             _write(target, target.stem, list(_entries(model)), tell)
             _make_room(target)
         except (OSError, RuntimeError) as problem:
@@ -240,23 +238,13 @@ def _write(target: Path, key: str, entries: Sequence[_Entry], progress: Progress
         )
     header = json.dumps({"key": key, "size": offset, "weights": places}).encode()
     header += b" " * (-(len(header) + 1) % ALIGNMENT) + b"\n"
-    with whole_file(target, prefix=_UNFINISHED) as file:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with whole_file(target, prefix=UNFINISHED_PACKING) as file:
         file.write(header)
         for part in (part for entry in entries for part in entry.parts):
             for first in range(0, len(part), CHUNK_BYTES):
                 file.write(part[first : first + CHUNK_BYTES].numpy().data)
                 progress(offset, offset)
             file.write(b"\0" * (-len(part) % ALIGNMENT))
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed have left: nobody has it locked any more."""
-    for path in folder.glob(f"{_UNFINISHED}*"):
-        with contextlib.suppress(OSError), open(path, "rb", opener=open_nonblocking) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
 
 
 def _read(path: Path, progress: Progress) -> Iterator[_Entry]:

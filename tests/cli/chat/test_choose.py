@@ -38,7 +38,7 @@ def test_where_there_is_no_choice_none_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine_has(monkeypatch, DEMO, ODD)
-    assert choose_model(may_ask=True) == ("demo", str(MODEL_FOLDERS["demo"]))
+    assert choose_model(may_ask=True) == ("demo", None)
     assert "demo is the only model" in capsys.readouterr().err
 
 
@@ -71,7 +71,7 @@ def test_a_number_or_a_name_is_chosen(
     shown = capsys.readouterr().out
     assert "1 demo 1 kB embedded: stories" in " ".join(shown.split())
     assert "  2  me/other" in shown
-    assert "1 more in the Hugging Face cache" in shown
+    assert "1 more on this machine" in shown
     assert shown.count("give a number from 1 to 2") == len(answers) - 1
 
 

@@ -13,6 +13,7 @@ import typer
 import inferno
 from inferno.cli.chat import interactive, plain
 from inferno.cli.chat.session import Session
+from inferno.cli.download import fetch_if_absent
 from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
 from inferno.cli.terminal import safe_text
@@ -41,12 +42,17 @@ def start(
     Without a model the person chooses; options are LLM's, sampling is SamplingParams'.
     """
     has_terminal = _has_terminal()
-    name, folder = (model, model) if model else choose_model(may_ask=has_terminal)
-    with load_model(folder, **options) as llm:
+    if model:
+        name = model
+    else:
+        name, revision = choose_model(may_ask=has_terminal)
+        fetch_if_absent(name, revision, yes=False)  # where it turns out to be damaged
+        options = {**options, "revision": revision}
+    with load_model(name, **options) as llm:
         if not llm.has_chat_template:
             raise TemplateError(
                 f"{name} has no chat template, so it can't chat; "
-                f"`inferno generate --model {folder} --prompt TEXT` continues a text"
+                f"`inferno generate --model {name} --prompt TEXT` continues a text"
             )
         params = replace(llm.default_params, **{"max_tokens": None, **sampling})
         session = Session(llm, name, params, system, template_args(llm, reasoning_effort), tools)
@@ -84,8 +90,8 @@ def _banner(llm: inferno.LLM, name: str) -> str:
     )
 
 
-def choose_model(*, may_ask: bool) -> tuple[str, str]:
-    """Return name and folder of the model that the person picks, or of `demo` without a choice."""
+def choose_model(*, may_ask: bool) -> tuple[str, str | None]:
+    """Return name and revision of the model that the person picks; of `demo` without a choice."""
     models = local_models()
     usable = [model for model in models if problem_with(model.folder) is None]
     if not may_ask:
@@ -97,7 +103,7 @@ def choose_model(*, may_ask: bool) -> tuple[str, str]:
     else:
         _show(usable, num_unusable=len(models) - len(usable))
         chosen = _ask(usable)
-    return chosen.name, str(chosen.folder)
+    return chosen.name, chosen.revision
 
 
 def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
@@ -106,7 +112,7 @@ def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
         what = _EMBEDDED.get(model.name, model.architecture)
         _print(f"{number:>3}  {model.name:<{width}}  {readable_size(model.num_bytes):>7}  {what}")
     if num_unusable:
-        _print(f"     ({num_unusable} more in the Hugging Face cache: not supported)")
+        _print(f"     ({num_unusable} more on this machine: not supported)")
 
 
 def _ask(models: Sequence[LocalModel]) -> LocalModel:

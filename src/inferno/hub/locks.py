@@ -1,0 +1,67 @@
+"""Lock a model by a file: who uses it shares the lock, who fetches or removes it has it alone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from inferno.errors import ModelError
+
+# The locks of the models that this process has used, open file descriptors.
+_HELD: list[int] = []
+
+
+def take_lock(path: Path, kind: int, *, may_wait: bool) -> int | None:
+    """Return a lock, held until it is closed; None where others hold it and nobody may wait.
+
+    kind    fcntl.LOCK_SH or fcntl.LOCK_EX.
+
+    The file may be removed by who held it before: then it is another's, and made anew.
+    """
+    if path.parent.is_symlink():
+        raise ModelError(
+            f"{path.parent} is a link, and a model's files stay in the store: remove the link; "
+            "INFERNO_HOME is for a store on another disk"
+        )
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except FileNotFoundError:  # the folder was removed meanwhile
+            continue
+        except OSError as problem:
+            if problem.errno in (errno.ELOOP, errno.EISDIR):
+                raise ModelError(f"{path} is no lock of the store's: remove it") from None
+            raise
+        try:
+            fcntl.flock(fd, kind | (0 if may_wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)
+
+
+def hold(lock: int) -> None:
+    """Keep a lock until this process ends, and of several on one file only the first."""
+    if any(os.path.samestat(os.fstat(one), os.fstat(lock)) for one in _HELD):
+        os.close(lock)
+    else:
+        _HELD.append(lock)
+
+
+def let_go(path: Path) -> None:
+    """Release what this process holds of a lock."""
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(path)
+        for lock in [one for one in _HELD if os.path.samestat(os.fstat(one), status)]:
+            _HELD.remove(lock)
+            os.close(lock)
