@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import time
+from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ from inferno.cli.app import app
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, local_entry, plan_download
 from inferno.hub.local import local_models
+from inferno.hub.names import RemoteFile
 from inferno.hub.store import Entry, Store
 from inferno.whole_file import whole_file
 from tests.hub.loopback import FILES, Hub
@@ -68,6 +74,42 @@ def test_a_damaged_model_that_is_fetched_anew_does_not_take_the_branch_back(
     (store.folder(NAME, OLD) / "config.json").write_bytes(b"{}")
     get(client, store, OLD)
     assert (revision_of(store, "main"), revision_of(store, OLD)) == (NEW, OLD)
+
+
+@pytest.mark.parametrize("asked", ["v1.0", OLD])
+def test_a_branch_that_moves_on_while_its_old_commit_is_fetched_does_not_come_back(
+    asked: str, hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.commit = OLD
+    old = get(client, store)
+    (old.folder / "config.json").write_bytes(b"{}")
+    plan = plan_download(client, store, NAME, asked)
+
+    def move(file: RemoteFile, done: int) -> None:
+        """Download the branch anew, from where the other download holds its lock."""
+        if store.find(NAME, NEW) is None:
+            store.write(replace(old, revision=NEW, asked=("main",), added_at=time.time()))
+
+    download(client, store, plan, move)
+    found = {one.revision: one.asked for one in store.entries()}
+    assert found == {OLD: ("v1.0",) if asked == "v1.0" else (), NEW: ("main",)}
+
+
+def test_a_branch_that_moves_on_while_its_old_commit_is_read_anew_does_not_come_back(
+    hub: Hub, client: HubClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.commit = OLD
+    old = get(client, store)
+    os.utime(old.folder / "config.json")
+    digest = hashlib.file_digest
+
+    def move_then_hash(file: BufferedReader, kind: str) -> object:
+        store.write(replace(old, revision=NEW, asked=("main",), added_at=time.time()))
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", move_then_hash)
+    assert store.verified(old) is not None
+    assert {one.revision: one.asked for one in store.entries()} == {OLD: (), NEW: ("main",)}
 
 
 # --- what killed processes have left -----------------------------------------------------------

@@ -28,7 +28,8 @@ from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import LocalModel, local_models
-from inferno.hub.store import Entry, Store, record_file
+from inferno.hub.store import Entry, Store
+from inferno.hub.stored_file import record_file
 from tests.data import data_path
 from tests.hub.loopback import COMMIT, FILES, Hub, git_oid
 from tests.patience import PATIENCE
@@ -413,6 +414,55 @@ def test_a_model_that_changes_while_it_is_verified_again_is_not_used(
     assert store.verified(entry) is None
 
 
+# --- files that somebody put beside a model's ---------------------------------------------------
+
+FOREIGN = ["generation_config.json", "chat_template.jinja", "model.safetensors.index.json"]
+
+
+@pytest.mark.parametrize("file", [*FOREIGN, "additional_chat_templates/tool_use.jinja"])
+def test_a_file_that_no_manifest_names_is_no_part_of_a_model(
+    file: str, entry: Entry, client: HubClient, store: Store
+) -> None:
+    path = entry.folder / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"{}")
+    for name in (NAME, str(entry.folder)):
+        with pytest.raises(ModelError, match=f"{file} is no file of a/model, and would be read"):
+            find_model_folder(name)
+    get(client, store)
+    assert not path.exists()
+    assert find_model_folder(NAME) == entry.folder
+
+
+def test_files_that_nobody_reads_may_lie_beside_a_model(entry: Entry) -> None:
+    (entry.folder / "notes.json").write_bytes(b"{}")
+    assert find_model_folder(NAME) == entry.folder
+
+
+def test_a_gguf_file_may_lie_beside_other_models(store: Store, tmp_path: Path, gguf: bytes) -> None:
+    (tmp_path / "own.gguf").write_bytes(gguf)
+    added = add_local(store, tmp_path / "own.gguf")
+    (tmp_path / "config.json").write_bytes(b"{}")
+    assert store.verified(added) is not None
+
+
+@pytest.mark.parametrize("is_of_repository", [True, False])
+def test_a_snapshot_that_has_got_a_file_is_verified_with_it(
+    is_of_repository: bool, snapshot: Path, store: Store
+) -> None:
+    assert local_entry(store, NAME, None) is not None
+    blob = snapshot.parents[1] / "blobs" / git_oid(b"{}")
+    path = snapshot / "generation_config.json"
+    if is_of_repository:
+        blob.write_bytes(b"{}")
+        path.symlink_to(blob)
+    else:
+        path.write_bytes(b"{}")
+    found = local_entry(store, NAME, None)
+    assert (found is not None) == is_of_repository
+    assert found is None or path.name in {file.name for file in found.files}
+
+
 # --- a store that can't be written -------------------------------------------------------------
 
 
@@ -451,3 +501,9 @@ def test_a_store_that_can_not_be_written_is_read(
         find_model_folder(str(entry.folder))
     with pytest.raises(ModelError, match="can't be written: Read-only file system"):
         get(client, store)
+
+
+def test_a_download_verifies_a_model_of_a_store_that_can_not_be_written(
+    read_only: None, entry: Entry, client: HubClient, store: Store
+) -> None:
+    assert get(client, store).contents == entry.contents

@@ -303,3 +303,23 @@ def test_a_manifest_is_read_again_before_it_is_written(
     [now] = store.entries()
     assert "x.gguf" in {file.name for file in now.files}
     assert now.revision == COMMIT
+
+
+# --- whole models that look odd ----------------------------------------------------------------
+
+
+def test_an_index_beside_weights_in_one_file_is_not_read(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files = {**FILES, "model.safetensors.index.json": json.dumps(INDEX).encode()}
+    download(client, store, plan_download(client, store, NAME))
+    assert local_entry(store, NAME, None) is not None
+
+
+def test_a_config_beside_gguf_files_need_not_be_one_that_runs(
+    hub: Hub, client: HubClient, store: Store
+) -> None:
+    hub.files = {"config.json": b'{"model_type": "llama"}', "x.gguf": gguf(b"x")}
+    plan = plan_download(client, store, NAME, None, "*.gguf")
+    entry = download(client, store, plan, refuse=lambda folder: "it lacks architectures")
+    assert entry.path.name == "x.gguf"

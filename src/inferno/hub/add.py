@@ -12,7 +12,8 @@ from inferno.gguf.file import is_gguf_name, split_files
 from inferno.hub.facts import weight_files
 from inferno.hub.kinds import refuse_config_in, refuse_names
 from inferno.hub.names import is_file_name, is_repository, is_wanted
-from inferno.hub.store import Entry, Store, StoredFile, record_file, sha256_of
+from inferno.hub.store import Entry, Store
+from inferno.hub.stored_file import StoredFile, record_file, sha256_of
 from inferno.hub.whole import check_shards, check_weights
 from inferno.json_file import missing_file, no_weights
 

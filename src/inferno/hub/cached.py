@@ -19,7 +19,7 @@ from inferno.hub.names import (
     is_sha256,
     is_wanted,
 )
-from inferno.hub.store import StoredFile, record_file
+from inferno.hub.stored_file import StoredFile, record_file
 from inferno.hub.transfer import has_content
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, read_json
 

@@ -29,10 +29,11 @@ from inferno.hub.facts import check_safetensors
 from inferno.hub.headers import check_remote_ggufs
 from inferno.hub.kinds import refuse_config_in, refuse_listing
 from inferno.hub.names import Listing, RemoteFile, is_repository, split_file
-from inferno.hub.store import Entry, Store, StoredFile, asked_also, record_file, stored_file
+from inferno.hub.store import Entry, Store
+from inferno.hub.stored_file import StoredFile, record_file, stored_file
 from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content, version_at
 from inferno.hub.whole import check_shards, check_small, check_weights
-from inferno.json_file import INDEX_FILE
+from inferno.json_file import INDEX_FILE, SINGLE_FILE
 from inferno.untrusted_json import quoted
 
 _logger = logging.getLogger("inferno")
@@ -203,11 +204,12 @@ def _locked(
 def _verified(store: Store, plan: Plan, tell: Tell) -> Entry | None:
     """Return the model if all its files are here and have the hashes that the hub lists."""
     entry = store.find(plan.name, plan.revision)
-    if entry is not None:
+    if entry is not None and not entry.foreign_files():
         files = _verify(entry.folder, plan.listing, tell)
         if files is not None:
-            entry = asked_also(replace(entry, files=_joined(files, entry)), plan.asked)
-            store.write(entry)
+            entry = store.asked_also(replace(entry, files=_joined(files, entry)), plan.asked)
+            with contextlib.suppress(OSError):  # a store that can't be written
+                store.write(entry)
             return entry
     is_of_hub = plan.asked is not None
     snapshot = cached_snapshot(plan.name, plan.revision) if plan.is_whole and is_of_hub else None
@@ -249,7 +251,8 @@ def _fetched(
     for file in plan.listing.files:
         if file.is_weights and not has_configs:
             has_configs = True
-            _refuse_kinds(plan.name, partial_folder, refuse)
+            if any(one.name.endswith(".safetensors") for one in plan.listing.files):
+                _refuse_kinds(plan.name, partial_folder, refuse)  # GGUF files have their configs
             _check_before_weights(client, plan, place)
         path = partial_folder / file.name
         if file.name not in found:
@@ -279,10 +282,10 @@ def _fetched(
         folder=folder,
         is_owned=True,
         files=_joined(files, before, folder),
-        added_at=time.time(),
+        added_at=before.added_at if before is not None else time.time(),
     )
     _remove_others(folder, {file.name for file in entry.files})
-    entry = asked_also(entry, plan.asked)
+    entry = store.asked_also(entry, plan.asked)
     store.write(entry)
     return entry
 
@@ -306,7 +309,7 @@ def _check_before_weights(client: HubClient, plan: Plan, place: Callable[[str], 
     names = {file.name for file in plan.listing.files}
     with _judged(plan):
         check_small(place(file.name) for file in small if not file.has_hash)
-        if plan.is_whole and INDEX_FILE in names:
+        if plan.is_whole and INDEX_FILE in names and SINGLE_FILE not in names:
             check_shards(place(INDEX_FILE).parent, names)
         absent = [name for name in names if not _has_begun(place(name))]
         check_remote_ggufs(client, plan.name, plan.listing, absent)
@@ -425,7 +428,7 @@ def _adopted(
         files=files,
         added_at=time.time(),
     )
-    entry = asked_also(entry, asked or "main")
+    entry = store.asked_also(entry, asked or "main")
     with contextlib.suppress(OSError):  # a store that can't be written: verified again next time
         store.write(entry)
     return entry

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeGuard
 
 from inferno.errors import DownloadError
+from inferno.json_file import INDEX_FILE, SINGLE_FILE, TEMPLATE_FILES
 from inferno.untrusted_json import quoted
 
 MAX_FILE_BYTES = 1 << 42
@@ -37,6 +38,12 @@ _LICENCE = re.compile(r"[\w.+-]{1,64}", re.ASCII)
 # Weights, tokenizer, configs and templates; never code, never pickles.
 WEIGHTS = (".safetensors", ".gguf")
 _SUFFIXES = (*WEIGHTS, ".json", ".jinja")
+# What is read of a folder, beside the shards that an index names.
+SMALL_FILES = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", *TEMPLATE_FILES.values()),
+)
+READ_FILES = (*SMALL_FILES, SINGLE_FILE, INDEX_FILE)
 # The same weights again in their makers' own formats, in folders such as original/ or beside ours.
 _DUPLICATES = ("*/*.safetensors", "*/*.json", "consolidated*.safetensors")
 

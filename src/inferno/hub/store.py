@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -30,16 +29,15 @@ from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
 from inferno.home import home_folder
 from inferno.hub.locks import hold, let_go, take_lock
 from inferno.hub.names import (
+    READ_FILES,
     WEIGHTS,
     RemoteFile,
     is_commit,
-    is_file_name,
     is_licence,
     is_repository,
-    is_sha256,
-    is_version,
 )
-from inferno.json_file import open_nonblocking, read_json
+from inferno.hub.stored_file import StoredFile, is_sound, read_anew
+from inferno.json_file import read_json
 from inferno.untrusted_json import quoted
 from inferno.whole_file import remove_unfinished, whole_file
 
@@ -48,35 +46,6 @@ _MANIFEST = ".json"
 _UNFINISHED = ".manifest-"  # how the name begins of one that is being written
 _PARTIAL = ".partial"
 _LOCK = ".lock"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a model, with the times of its last modification and change when it was hashed.
-
-    Users can change the time of modification, but not the other. `version` is what a site on the
-    web, which knows no hashes, told it from other versions by.
-    """
-
-    name: str
-    size: int
-    sha256: str
-    mtime_ns: int
-    ctime_ns: int
-    version: str | None = None
-
-    def is_as_verified(self, folder: Path) -> bool:
-        """Return whether size and times are still the same as when the hash was compared."""
-        try:
-            status = (folder / self.name).stat()
-        except OSError:
-            return False
-        found = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        return found == (self.size, self.mtime_ns, self.ctime_ns)
-
-    def as_moved_to(self, folder: Path) -> StoredFile:
-        """Return the record after a move to a folder, which changes one of the times."""
-        return replace(self, ctime_ns=(folder / self.name).stat().st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +86,12 @@ class Entry:
     def path(self) -> Path:
         """Return the path to run the model: its folder, or its GGUF file if it has just one."""
         files = self.gguf_files("*")
-        has_others = any(file.name.endswith(".safetensors") for file in self.files)
-        return self.folder / files[0] if len(files) == 1 and not has_others else self.folder
+        is_file = len(files) == 1 and not self._has_safetensors
+        return self.folder / files[0] if is_file else self.folder
+
+    @property
+    def _has_safetensors(self) -> bool:
+        return any(file.name.endswith(".safetensors") for file in self.files)
 
     def gguf_files(self, pattern: str) -> list[str]:
         """Return the names of GGUF models that match; a split one has its first file's name."""
@@ -153,6 +126,17 @@ class Entry:
     def changed(self) -> list[StoredFile]:
         """Return the files that are gone, or may have changed since the last verification."""
         return [file for file in self.files if not file.is_as_verified(self.folder)]
+
+    def foreign_files(self) -> list[Path]:
+        """Return the files that who loads the folder would read, though they are not the model's.
+
+        Of a GGUF model no other file is read.
+        """
+        if not self._has_safetensors:
+            return []
+        names = {file.name for file in self.files}
+        others = (self.folder / name for name in READ_FILES if name not in names)
+        return [path for path in others if os.path.lexists(path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,21 +243,32 @@ class Store:
     def verified(self, entry: Entry) -> Entry | None:
         """Return a model as it is now; None where a file hasn't the content that was verified.
 
-        Files that were touched are read anew, and recorded.
+        Files that were touched are read anew, and recorded. Where its folder has got a file that is
+        not the model's, None; ModelError where that folder is the store's.
         """
+        if foreign := entry.foreign_files():
+            if entry.is_owned:
+                raise ModelError(
+                    f"{foreign[0]} is no file of {entry.name}, and would be read as one: move it "
+                    "elsewhere, or have `inferno download` remove it"
+                )
+            return None
         if not entry.changed():
             return entry
         with self.together(entry.name, entry.revision, may_wait=True):
             now = self._now(entry)  # others may have added to it
             if now is None:
                 return None
-            files = [_read_anew(now.folder, file) for file in now.files]
+            files = [read_anew(now.folder, file) for file in now.files]
             good = tuple(file for file in files if file is not None)
             if len(good) < len(files):
                 return None
-            now = replace(now, files=good)
+            late = self._now(now)  # a branch may have moved on while files were read
+            if late is None:
+                return None
+            now = replace(late, files=good)
             with contextlib.suppress(OSError):  # read anew next time
-                self.write(now)
+                self._save(now)
         return now
 
     def _now(self, entry: Entry) -> Entry | None:
@@ -298,6 +293,27 @@ class Store:
 
     def write(self, entry: Entry) -> None:
         """Write the manifest of a model, all or nothing; it alone has its branches and tags now."""
+        self._save(entry)
+        for other in self._other_revisions(entry):
+            if not set(entry.asked).isdisjoint(other.asked):
+                self._forget(other, entry.asked)
+
+    def asked_also(self, entry: Entry, revision: str | None) -> Entry:
+        """Return an entry that is asked for now, by a further branch or tag.
+
+        It loses those that later downloads found to be of other commits.
+        """
+        later = [one for one in self._other_revisions(entry) if one.added_at > entry.added_at]
+        asked = {*entry.asked}.difference(*(one.asked for one in later))
+        if revision is not None and revision != entry.revision:
+            asked.add(revision)
+        return replace(entry, asked=tuple(sorted(asked)), added_at=time.time())
+
+    def _other_revisions(self, entry: Entry) -> list[Entry]:
+        models = (one for one in self.entries() if one.name == entry.name)
+        return [one for one in models if one.revision != entry.revision]
+
+    def _save(self, entry: Entry) -> None:
         path = self._path(entry.name, entry.revision, _MANIFEST)
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_unfinished(path.parent, _UNFINISHED)
@@ -311,11 +327,6 @@ class Store:
             file.write(json.dumps(fields, indent=1).encode())
             file.flush()
             os.fsync(file.fileno())
-        for other in self.entries():
-            if (other.name, other.revision) == (entry.name, entry.revision):
-                continue
-            if other.name == entry.name and not set(entry.asked).isdisjoint(other.asked):
-                self._forget(other, entry.asked)
 
     def _forget(self, entry: Entry, asked: Collection[str]) -> None:
         """Take branches and tags, which have moved on, from a model."""
@@ -324,7 +335,7 @@ class Store:
             self.together(entry.name, entry.revision, may_wait=False),
         ):
             if (now := self._now(entry)) is not None:
-                self.write(replace(now, asked=tuple(sorted({*now.asked} - {*asked}))))
+                self._save(replace(now, asked=tuple(sorted({*now.asked} - {*asked}))))
 
     def reopen(self, name: str, revision: str, *, keeps: bool) -> Path:
         """Return the folder of a download, keeping good files of an earlier try.
@@ -379,7 +390,7 @@ class Store:
             now = self.find(entry.name, entry.revision) or entry  # others may have added to it
             rest = now.without(names)
             if rest is not None:
-                self.write(rest)  # without them it is a model, should what follows be interrupted
+                self._save(rest)  # without them it is a model, should what follows be interrupted
                 return sum(_remove_file(now.folder / name) for name in names if now.is_owned)
         return self.remove(entry)
 
@@ -469,7 +480,7 @@ class Store:
             and is_repository(name)
             and is_commit(revision)
             and self._path(name, revision, _MANIFEST) == path
-            and all(_is_sound(file) for file in files)
+            and all(is_sound(file) for file in files)
             and (elsewhere is None or Path(elsewhere).is_absolute())
             and (elsewhere is not None or not self.folder(name, revision).is_symlink())
             and all(isinstance(text, str) for text in (*fields["asked"], fields["source"]))
@@ -493,62 +504,6 @@ class Store:
 def newest(entries: Iterable[Entry]) -> Entry:
     """Return the model that a name stands for: as of the main branch, else the newest."""
     return max(entries, key=lambda one: ("main" in one.asked, one.added_at))
-
-
-def stored_file(folder: Path, name: str, sha256: str) -> StoredFile:
-    """Return the record of a file whose hash has just been compared."""
-    status = (folder / name).stat()
-    return StoredFile(name, status.st_size, sha256, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def record_file(
-    folder: Path, name: str, hash_of: Callable[[Path], str | None]
-) -> StoredFile | None:
-    """Return the record of a file that is hashed now; None where it keeps changing meanwhile.
-
-    hash_of     returns the file's sha256, or None where it has not the right content.
-    """
-    with contextlib.suppress(OSError):
-        for _ in range(2):  # a hard link that somebody makes changes a time, too
-            before = stored_file(folder, name, "")
-            sha256 = hash_of(folder / name)
-            if sha256 is None:
-                return None
-            if stored_file(folder, name, "") == before:
-                return replace(before, sha256=sha256)
-    return None
-
-
-def _read_anew(folder: Path, file: StoredFile) -> StoredFile | None:
-    """Return a file as it is now, read where it was touched; None where it is another."""
-    if file.is_as_verified(folder):
-        return file
-    found = record_file(folder, file.name, sha256_of)
-    if found is None or found.sha256 != file.sha256:
-        return None
-    return replace(found, version=file.version)
-
-
-def sha256_of(path: Path) -> str | None:
-    """Return the sha256 of a regular file; None of anything else."""
-    with open(path, "rb", opener=open_nonblocking) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return None
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def asked_also(entry: Entry, revision: str | None) -> Entry:
-    """Return the entry with a further branch or tag under which it was asked for."""
-    names = {*entry.asked, *([revision] if revision is not None else [])}
-    return replace(entry, asked=tuple(sorted(names - {entry.revision})), added_at=time.time())
-
-
-def _is_sound(file: StoredFile) -> bool:
-    """Return whether a manifest's file is one that we may have written there."""
-    is_counted = all(type(number) is int for number in (file.size, file.mtime_ns))
-    is_known = is_file_name(file.name) and is_sha256(file.sha256)
-    has_version = file.version is None or is_version(file.version)
-    return is_known and is_counted and file.size >= 0 and has_version
 
 
 def _remove_links(folder: Path) -> None:

@@ -19,26 +19,24 @@ from inferno.hub.kinds import refuse_listing
 from inferno.hub.names import (
     MAX_FILE_BYTES,
     MAX_SMALL_BYTES,
+    READ_FILES,
+    SMALL_FILES,
     WEIGHTS,
     Listing,
     RemoteFile,
     is_file_name,
     is_repository,
 )
-from inferno.hub.store import Store, StoredFile
+from inferno.hub.store import Store
+from inferno.hub.stored_file import StoredFile
 from inferno.hub.transfer import version_of
-from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, TEMPLATE_FILES
+from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
 _logger = logging.getLogger("inferno")
 _T = TypeVar("_T")
 
-_SMALL = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", *TEMPLATE_FILES.values()),
-)
-_MAY_LACK = {*_SMALL, SINGLE_FILE, INDEX_FILE} - {"config.json", "tokenizer.json"}
-_NAMES = {*_SMALL, SINGLE_FILE, INDEX_FILE}
+_MAY_LACK = {*READ_FILES} - {"config.json", "tokenizer.json"}
 _PATH = re.compile(r"(?:[\w./~-]|%[0-9A-Fa-f]{2})+", re.ASCII)
 _UNUSUAL = re.compile(r"[^\w.-]+", re.ASCII)
 _LENGTH = re.compile(r"[0-9]{1,15}")
@@ -73,7 +71,7 @@ def parse_address(text: str) -> WebAddress:
     is_plain = _PATH.fullmatch(url.path) and path.isprintable()
     has_odd_parts = "\\" in path or any(part.strip(".") == "" for part in path.split("/")[1:])
     is_file = last.endswith(".gguf")
-    if last in _NAMES:
+    if last in READ_FILES:
         path, last = folder, folder.rpartition("/")[2]
     name = f"{host}/{_UNUSUAL.sub('-', last.removesuffix('.gguf') if is_file else last)}"
     is_odd = not is_plain or has_odd_parts or (is_file and not is_file_name(last))
@@ -110,7 +108,7 @@ def _with_hash(file: RemoteFile, before: StoredFile | None) -> RemoteFile:
 
 
 def _files(client: HubClient, address: WebAddress) -> Iterator[RemoteFile]:
-    names = [*_SMALL, SINGLE_FILE]
+    names = [*SMALL_FILES, SINGLE_FILE]
     if address.file is not None:
         names = [path.name for path in split_files(Path(address.file))]
     found = False
