@@ -55,7 +55,11 @@ def test_what_a_template_says_steers_no_terminal(
 
 @pytest.mark.parametrize(
     ("damage", "said"),
-    [({"brand_new_key": 1}, "brand_new_key"), ({"num_hidden_layers": 9}, "model.layers.3.")],
+    [
+        ({"brand_new_key": 1}, "brand_new_key"),
+        ({"num_hidden_layers": 9}, "model.layers.3."),
+        ({"dtype": "int3"}, "'int3'"),
+    ],
 )
 def test_what_the_engine_refuses_is_fatal(
     damage: dict[str, object], said: str, tmp_path: Path

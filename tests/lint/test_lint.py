@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from inferno.lint.checks import CHECKS, Finding, Level
 from inferno.lint.model import lint_model
@@ -48,6 +50,18 @@ def names(found: list[Finding]) -> set[str]:
     return {finding.check for finding in found}
 
 
+def written(*pieces: str) -> dict[str, Any]:
+    """A post-processor that writes these tokens before and behind the text A."""
+    ids = {"<|bos|>": 1, "<|end|>": 2}
+    single = [
+        {"SpecialToken" if piece in ids else "Sequence": {"id": piece, "type_id": 0}}
+        for piece in pieces
+    ]
+    special = {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()}
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
 def test_nothing_is_found_where_nothing_is_wrong(folder: Path) -> None:
     assert names(lint_model(folder)) == USUAL
 
@@ -69,7 +83,30 @@ ROLE = "message.role == "
         ("message.content", f"'' if {ROLE}'system' else message.content", {"system is lost"}),
         ("message.content", f"'' if {ROLE}'assistant' else message.content", {"answers are lost"}),
         ("<|end|>", "<|pad|>", {"turn has no end"}),
-        ("<|{{", "<|im_start|><|{{", {"marks are text"}),
+        ("<|end|>", "", {"answers have no end"}),
+        ("<|end|>", "<|pda|>", {"answers have no end", "marks are text"}),
+        ("<|end|>", "{{ eos_token if loop.last }}", set()),  # as trained with
+        ("<|{{", "<|im_start|><|{{", {"marks are text", "another generation prompt"}),
+        ("add_generation_prompt", "true", {"generation prompt always"}),
+        ("<|assistant|>", "<|user|>", {"another generation prompt"}),
+        ("<|assistant|>", "<|assistant|><think>\n", set()),
+        ("<|{{ message.role }}|>", "<|user|>", {"roles are lost", "another generation prompt"}),
+        ("<|{{ message.role }}|>", "", set()),
+        ("in messages", "in messages[:2]", {"questions are lost"}),
+        (
+            "in messages",
+            "in messages[-1:]",
+            {"questions are lost", "answers are lost", "system is lost"},
+        ),
+        ("{{ bos_token }}", "{{ bos_token }} {{ bos_token }}", {"two BOS"}),
+        ("{{ bos_token }}", "{{ bos_token }}\n\n{{ bos_token }}", {"two BOS"}),
+        ("{{ bos_token }}", "\n{{ bos_token }}", {"BOS is not first"}),
+        ("{{ bos_token }}", "<|pad|>{{ bos_token }}", {"BOS is not first"}),
+        ("{% endif %}", "{% endif %}{{ eos_token }}", {"end before the answer"}),
+        ("{{ message.content", "{{ message.content }}{{ message.content", {"turns are mixed up"}),
+        ("in messages", "in messages | reverse", {"turns are mixed up"}),
+        ("message.content", "message.content | e", {"texts are changed"}),
+        ("message.content", "message.content | trim", set()),
         (
             "{% if tools",
             "{% if messages | length > 2 %}" + REFUSE + "{% endif %}{% if tools",
@@ -91,6 +128,17 @@ def test_a_mistake_in_a_template_is_found(old: str, new: str, due: set[str], fol
     found = names(lint_model(folder))
     assert found - USUAL == due
     assert found <= CHECKS.keys()
+
+
+def test_an_end_is_missed_where_the_marks_of_roles_are_text(tmp_path: Path) -> None:
+    model = data_path("hf", "TinyLlama-1.1B-Chat-v1.0")
+    right = json.loads((model / "tokenizer_config.json").read_text())["chat_template"]
+    answer = "<|assistant|>\n'  + message['content']"
+    assert f"{answer} + eos_token" in right
+    template = tmp_path / "no end.jinja"
+    template.write_text(right.replace(f"{answer} + eos_token", answer))
+    found = names(lint_model(model, chat_template=template))
+    assert found - names(lint_model(model)) == {"answers have no end"}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +166,12 @@ def test_answers_without_a_header_need_no_generation_prompt(folder: Path) -> Non
     assert names(lint_model(folder)) == USUAL
 
 
+def test_a_last_header_without_its_line_break_is_seen_to_be_written_always(folder: Path) -> None:
+    always = RIGHT.partition("{% if add")[0].replace("}}|>", "}}|>\n") + "<|assistant|>"
+    write_template(folder, always)
+    assert names(lint_model(folder)) - USUAL == {"generation prompt always"}
+
+
 def test_another_template_can_be_looked_at(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jinja"
     other.write_text("{% for")
@@ -131,9 +185,22 @@ def test_another_template_can_be_looked_at(folder: Path, tmp_path: Path) -> None
         ("tokenizer_config.json", {"pad_token": "<nothing>"}, "named token"),
         ("tokenizer_config.json", {"model_max_length": 32}, "tokenizer's context"),
         ("config.json", {"vocab_size": 100}, "vocabulary"),
-        ("config.json", {"eos_token_id": 90}, "end is text"),
+        ("generation_config.json", {"eos_token_id": 90}, "end is text"),
         ("config.json", {"eos_token_id": "two"}, "generation config"),
+        ("config.json", {"eos_token_id": "2"}, "generation config"),
+        ("config.json", {"eos_token_id": 5}, "EOS differs"),
+        ("config.json", {"eos_token_id": [5, 2]}, None),
+        ("config.json", {"bos_token_id": 5}, "BOS differs"),
+        ("config.json", {"bos_token_id": -1}, "BOS differs"),
+        ("config.json", {"bos_token_id": 10**30}, "BOS differs"),
+        ("config.json", {"bos_token_id": 1}, None),
+        ("config.json", {"bos_token_id": {"a": "b"}}, None),
         ("generation_config.json", {"temperature": -1}, "generation config"),
+        ("generation_config.json", {"num_beams": 4, "top_k": 4}, "ignored defaults"),
+        ("generation_config.json", {"no_repeat_ngram_size": 3}, "ignored defaults"),
+        ("generation_config.json", {"do_sample": False}, "ignored defaults"),
+        ("generation_config.json", {"do_sample": False, "temperature": 0}, None),
+        ("generation_config.json", {"num_beams": 1, "typical_p": 1.0, "bad_words_ids": []}, None),
         (
             "config.json",
             {
@@ -146,6 +213,26 @@ def test_another_template_can_be_looked_at(folder: Path, tmp_path: Path) -> None
             "context",
         ),
         ("config.json", {"max_position_embeddings": [1]}, None),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"3": {"content": "<|assistant|>", "special": True}}},
+            "ids differ",
+        ),
+        (
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"3": {"content": "<|user|>", "special": True}}},
+            None,
+        ),
+        ("tokenizer_config.json", {"add_bos_token": False}, "add_bos_token"),
+        ("tokenizer_config.json", {"add_bos_token": True}, None),
+        ("tokenizer.json", {"normalizer": {"type": "Lowercase"}}, "text is lost"),
+        ("tokenizer.json", {"decoder": None}, "text is lost"),
+        ("tokenizer.json", {"post_processor": written("<|bos|>", "<|bos|>", "A")}, "two BOS"),
+        (
+            "tokenizer.json",
+            {"post_processor": written("<|bos|>", "A", "<|end|>")},
+            "end behind prompts",
+        ),
         ("tokenizer.json", {"model": {}}, "tokenizer"),
     ],
 )
@@ -155,6 +242,32 @@ def test_a_mistake_beside_the_template_is_found(
     edit(folder, file, **changes)
     found = names(lint_model(folder)) - USUAL
     assert found == ({due} if due else set())
+
+
+def test_a_tokenizer_that_fails_on_a_text_is_found(folder: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}
+    edit(folder, "tokenizer.json", model=model, pre_tokenizer=None, post_processor=None)
+    [finding] = [each for each in lint_model(folder) if each.check == "text is lost"]
+    assert "Missing [UNK] token" in finding.what
+
+
+def test_ids_that_both_configs_name_are_meant(folder: Path) -> None:
+    edit(folder, "config.json", eos_token_id=5)
+    edit(folder, "generation_config.json", eos_token_id=[2, 5])
+    assert names(lint_model(folder)) == USUAL
+
+
+def test_findings_say_what_was_given(folder: Path) -> None:
+    edit(folder, "config.json", bos_token_id=5, eos_token_id="2")
+    edit(folder, "generation_config.json", num_beams=4, bad_words_ids=[[1]])
+    told = {finding.check: finding.what for finding in lint_model(folder)}
+    assert (
+        told["ignored defaults"] == "generation_config.json sets num_beams 4, bad_words_ids [[1]]"
+    )
+    assert told["BOS differs"] == (
+        "config.json's bos_token_id is 5, '<|system|>', and bos_token is 1, '<|bos|>'"
+    )
+    assert "or a list of them, not '2'; correct the file" in told["generation config"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +314,7 @@ def test_rows_of_the_embedding_count_more_than_the_config(folder: Path) -> None:
 
 def test_a_gguf_file_is_looked_at(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
-    assert names(lint_model(path)) == {"no template"}
+    assert names(lint_model(path)) == {"no template", "text is lost"}  # it has few letters
 
 
 @pytest.mark.parametrize(
@@ -216,6 +329,39 @@ def test_a_gguf_file_is_looked_at(tmp_path: Path) -> None:
 )
 def test_what_is_found_of_real_files_is_true(model: str, due: set[str]) -> None:
     assert names(lint_model(data_path("hf", model))) == due
+
+
+MARK = re.compile(r"<[|｜][^<>|｜]+[|｜]>|\[/?[A-Z_]+\]")
+
+
+@pytest.mark.parametrize(
+    ("template", "end", "due"),
+    [
+        ("Mistral-Small-3.2-24B-Instruct-2506", "</s>", {"empty tools"}),
+        # It goes through its tools without asking whether there are any.
+        ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "<|im_end|>", {"template"}),
+        ("Qwen-Qwen3-0.6B", "<|im_end|>", set()),
+        ("Qwen3-Coder", "<|im_end|>", set()),
+        ("Qwen3.5-4B", "<|im_end|>", set()),
+        # It knows calls of tools and their results, and doesn't write what tools there are.
+        ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "<｜end▁of▁sentence｜>", {"tools are lost"}),
+        ("meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>", {"empty tools"}),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "</s>", {"empty tools"}),
+        ("openai-gpt-oss-120b", "<|return|>", set()),
+    ],
+)
+def test_what_is_found_of_real_templates_is_true(
+    template: str, end: str, due: set[str], folder: Path
+) -> None:
+    path = data_path("templates", f"{template}.jinja")
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([end, *MARK.findall(path.read_text())])
+    tokenizer.post_processor = None
+    tokenizer.save(str(folder / "tokenizer.json"))
+    edit(folder, "tokenizer_config.json", eos_token=end)
+    ids = {"eos_token_id": tokenizer.token_to_id(end), "vocab_size": tokenizer.get_vocab_size()}
+    edit(folder, "config.json", **ids)
+    assert names(lint_model(folder, chat_template=path)) == due
 
 
 def test_the_page_has_every_check() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
-from inferno.config.families import read_model_config
 from inferno.engine.build import read_hf_config
+from inferno.engine.execution.device import choose_dtype
 from inferno.errors import ModelError
+from inferno.model_files import model_config
 from inferno.models import find_model
 from inferno.weights.loader import check_weights
 from inferno.weights.open import open_checkpoint
@@ -22,7 +23,8 @@ from inferno.weights.open import open_checkpoint
 def check_files(path: Path) -> None:
     """Raise ModelError where the engine would not load the model in a folder or a GGUF file."""
     hf_config = read_hf_config(path)
-    config = read_model_config(hf_config)
+    config = model_config(path, hf_config)
+    choose_dtype("auto", hf_config, torch.device("cpu"))
     module = find_model(hf_config)
     with torch.device("meta"):
         model = module.build(config)

@@ -64,6 +64,12 @@ CHECKS: Mapping[str, Check] = {
     "generation config": Check(
         Level.FATAL, "inferno doesn't load a model whose defaults it would have to refuse", _AGAIN
     ),
+    "ignored defaults": Check(
+        Level.NOTE,
+        "inferno takes no such defaults of a model; transformers follows them, and writes other "
+        "texts",
+        "give what requests have, such as `stop` and `min_tokens`, with them; beams can't be had",
+    ),
     "vocabulary": Check(
         Level.WARNING,
         "such a token in a prompt has no row in the embedding, so the request is refused",
@@ -78,6 +84,37 @@ CHECKS: Mapping[str, Check] = {
         Level.WARNING,
         "templates write it, and it is read as plain text, in pieces",
         "correct the name in tokenizer_config.json, or add the token to tokenizer.json",
+    ),
+    "BOS differs": Check(
+        Level.NOTE,
+        "inferno goes by the tokenizer and the chat template; other programs may not",
+        "correct bos_token_id in config.json, or bos_token in tokenizer_config.json",
+    ),
+    "EOS differs": Check(
+        Level.NOTE,
+        "an output ends with any of them",
+        "if one of them is no end: correct eos_token_id in config.json, or eos_token in "
+        "tokenizer_config.json",
+    ),
+    "ids differ": Check(
+        Level.WARNING,
+        "inferno goes by tokenizer.json; one of the two files may be another model's",
+        _AGAIN,
+    ),
+    "add_bos_token": Check(
+        Level.NOTE,
+        "inferno begins plain prompts as tokenizer.json says; transformers may go by this key",
+        "compare with what the model's authors say, and correct one of the two files",
+    ),
+    "text is lost": Check(
+        Level.WARNING,
+        "prompts lose characters, or outputs have others than the model wrote",
+        _AGAIN,
+    ),
+    "end behind prompts": Check(
+        Level.WARNING,
+        "the model is asked to go on behind the end of a text",
+        "take the token out of post_processor in tokenizer.json",
     ),
     "no end": Check(
         Level.WARNING,
@@ -121,11 +158,42 @@ CHECKS: Mapping[str, Check] = {
         "in a second turn the model doesn't know what it said in the first",
         _OTHER_TEMPLATE,
     ),
+    "questions are lost": Check(
+        Level.WARNING,
+        "in a second turn the model doesn't see all that it was asked",
+        _OTHER_TEMPLATE,
+    ),
+    "turns are mixed up": Check(
+        Level.WARNING,
+        "the model reads another conversation than there was",
+        _OTHER_TEMPLATE,
+    ),
+    "texts are changed": Check(
+        Level.WARNING,
+        "code, quotes and line breaks reach the model as something else",
+        f"write messages without filters such as `escape` and `tojson`; {_OTHER_TEMPLATE}",
+    ),
+    "roles are lost": Check(
+        Level.WARNING,
+        "the model can't tell its own answers from what the user said",
+        f"write `message.role` into the header of each message; {_OTHER_TEMPLATE}",
+    ),
     "turns are refused": Check(Level.WARNING, "a chat ends after one answer", _OTHER_TEMPLATE),
     "no generation prompt": Check(
         Level.WARNING,
         "the model may go on with the user's message instead of answering it",
         f"write the header behind `add_generation_prompt`; {_OTHER_TEMPLATE}",
+    ),
+    "another generation prompt": Check(
+        Level.WARNING,
+        "the model is asked to go on as somebody else, or with a header that it never saw",
+        f"write the header of answers behind `add_generation_prompt`; {_OTHER_TEMPLATE}",
+    ),
+    "generation prompt always": Check(
+        Level.NOTE,
+        "chats are answered as they should be; `add_generation_prompt: false` has no effect",
+        "write the header within `{% if add_generation_prompt %}`, if you need conversations "
+        "without",
     ),
     "empty tools": Check(
         Level.WARNING,
@@ -150,10 +218,25 @@ CHECKS: Mapping[str, Check] = {
         "sent as a plain prompt has two",
         "send chats as messages; or as a plain prompt without its BOS",
     ),
+    "BOS is not first": Check(
+        Level.WARNING,
+        "models see nothing before it in training",
+        f"write {{{{- bos_token }}}}, and no line break before it; {_OTHER_TEMPLATE}",
+    ),
     "no BOS": Check(
         Level.WARNING,
         "plain prompts begin with it and chats do not; most models were trained with it",
         f"begin the template with {{{{ bos_token }}}}; {_OTHER_TEMPLATE}",
+    ),
+    "end before the answer": Check(
+        Level.WARNING,
+        "the model is asked to go on behind the end of its answer",
+        f"write no end behind the generation prompt; {_OTHER_TEMPLATE}",
+    ),
+    "answers have no end": Check(
+        Level.WARNING,
+        "a model that sees answers without an end may not end its own, and speak for the user too",
+        f"write {{{{ eos_token }}}} behind an answer; {_OTHER_TEMPLATE}; or give --stop",
     ),
     "turn has no end": Check(
         Level.WARNING,

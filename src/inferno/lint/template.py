@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from inferno.errors import InfernoError
@@ -15,6 +16,7 @@ from inferno.text.special_token_escape import RenderedChat
 
 # Words that no template writes by itself.
 _SYSTEM, _USER, _ANSWER, _NEXT = "Quinceborough", "Marrowfield", "Thistlewick", "Ambergate"
+_ODD = f"{_USER} <i class=\"a\"> & 'b'\n  c\\d {_NEXT}"  # what escapes would change
 _TOOL_NAME = "find_quartzhollow"
 _TOOL = {
     "type": "function",
@@ -31,11 +33,18 @@ _TOOL = {
 # What templates write around messages: <|user|>, <｜User｜>, <start_of_turn>.
 _MARK = re.compile(r"<[|｜][^<>\s]{1,40}[|｜]>|<(?:start|end)_of_turn>")
 
+_WORD = re.compile(r"\w")
+_CUT_MARK = re.compile(r"^[^<\[]*[>\]]")  # such as the s> that <s> and </s> share
+_THOUGHTS = re.compile(r"[<\[|]{1,4}/?(?:think|thought|reason)", re.IGNORECASE)
+
 Message = Mapping[str, str]
 
 
 def template_findings(template: ChatTemplate, tokens: Tokens) -> Iterator[Finding]:
-    """Yield what is wrong with a chat template, beside the tokens that it is used with."""
+    """Yield what is wrong with a chat template, beside the tokens that it is used with.
+
+    Raises TokenizerError where the tokenizer fails on a prompt.
+    """
     probe = _Probe(template)
     plain = probe.render([_user(_USER)])
     if plain.problem is not None:
@@ -44,11 +53,18 @@ def template_findings(template: ChatTemplate, tokens: Tokens) -> Iterator[Findin
     if _USER not in plain.text:
         yield Finding("user is lost", "the user's message is not in the prompt")
         return
-    yield from _roles(probe)
-    yield from _generation_prompt(probe, plain)
+    turns = probe.render([_user(_USER), _assistant(_ANSWER), _user(_NEXT)])
+    answered = probe.render([_user(_USER), _assistant(_ANSWER)], add_generation_prompt=False)
+    yield from _system(probe)
+    odd = probe.render([_user(_ODD)])
+    if odd.problem is None and _ODD not in odd.text:
+        yield Finding("texts are changed", f"a message {_ODD!r} is not in the prompt as it is")
+    yield from _turns(plain, turns)
+    yield from _generation_prompt(probe, plain, answered, turns)
     yield from _tools(probe, plain)
     yield from _beginning(plain, tokens)
-    yield from _end_of_turn(probe, tokens)
+    yield from _end_of_prompt(plain, answered, tokens)
+    yield from _end_of_turn(answered, turns, tokens)
     yield from _marks(plain, tokens)
 
 
@@ -85,30 +101,102 @@ def _assistant(content: str) -> Message:
     return {"role": "assistant", "content": content}
 
 
-def _roles(probe: _Probe) -> Iterator[Finding]:
+def _system(probe: _Probe) -> Iterator[Finding]:
     system = probe.render([{"role": "system", "content": _SYSTEM}, _user(_USER)])
     if system.problem is not None:
         yield Finding("system is refused", system.problem)
     elif _SYSTEM not in system.text:
         yield Finding("system is lost", "a system message is not in the prompt")
-    turns = probe.render([_user(_USER), _assistant(_ANSWER), _user(_NEXT)])
+
+
+def _turns(plain: _Rendered, turns: _Rendered) -> Iterator[Finding]:
+    """Look for the parts of a conversation of two questions, and for what tells who speaks."""
     if turns.problem is not None:
         yield Finding("turns are refused", turns.problem)
-    elif _ANSWER not in turns.text:
-        yield Finding("answers are lost", "an earlier answer is not in the prompt")
-
-
-def _generation_prompt(probe: _Probe, plain: _Rendered) -> Iterator[Finding]:
-    """Find out whether the header of an answer is left out, where answers have one."""
-    without = probe.render([_user(_USER)], add_generation_prompt=False)
-    answered = probe.render([_user(_USER), _assistant(_ANSWER)], add_generation_prompt=False)
-    if without.text != plain.text or not answered.text.startswith(plain.text):
         return
-    header = answered.text.removeprefix(plain.text).partition(_ANSWER)[0]
-    if header.strip():
+    if _ANSWER not in turns.text:
+        yield Finding("answers are lost", "an earlier answer is not in the prompt")
+    for which, question in (("first", _USER), ("second", _NEXT)):
+        if question not in turns.text:
+            yield Finding(
+                "questions are lost", f"the {which} of two questions is not in the prompt"
+            )
+    messages = (_USER, _ANSWER, _NEXT)
+    if any(turns.text.count(message) > 1 for message in messages):
+        yield Finding("turns are mixed up", "a message is in the prompt more than once")
+    places = [turns.text.find(message) for message in messages if message in turns.text]
+    if places != sorted(places):
+        yield Finding("turns are mixed up", "messages are not in the order of the conversation")
+    header = _user_header(plain, turns)
+    if _WORD.search(header) and _between(turns.text, _USER, _ANSWER).endswith(header):
+        yield Finding(
+            "roles are lost", f"answers begin with {header!r:.80}, as a user's messages do"
+        )
+
+
+def _between(text: str, first: str, second: str) -> str:
+    """Return what the template writes between two messages; empty where one is lost."""
+    before, found, _ = text.partition(first)[2].partition(second)
+    return before if found else ""
+
+
+def _user_header(plain: _Rendered, turns: _Rendered) -> str:
+    """Return what the template writes before each message of a user."""
+    return _common_end(plain.text.partition(_USER)[0], _between(turns.text, _ANSWER, _NEXT))
+
+
+def _common_end(one: str, other: str) -> str:
+    """Return the longest end of both texts that begins with no piece of a mark."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return _CUT_MARK.sub("", one[len(one) - _num_equal(pairs) :])
+
+
+def _num_equal(pairs: Iterable[tuple[str, str]]) -> int:
+    """Return how many pairs are of equal characters before the first that isn't."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _generation_prompt(
+    probe: _Probe, plain: _Rendered, answered: _Rendered, turns: _Rendered
+) -> Iterator[Finding]:
+    """Find out whether add_generation_prompt, and nothing else, writes the header of an answer."""
+    without = probe.render([_user(_USER)], add_generation_prompt=False)
+    if _ANSWER not in answered.text or not answered.text.startswith(without.text):
+        return
+    if without.problem is not None or not plain.text.startswith(without.text):
+        return
+    written = plain.text.removeprefix(without.text).strip()
+    header = answered.text.removeprefix(without.text).partition(_ANSWER)[0].strip()
+    if header and not written:
         yield Finding(
             "no generation prompt",
             f"an answer begins with {header!r:.80}, which add_generation_prompt doesn't write",
+        )
+    elif _is_another_header(written, header):
+        yield Finding(
+            "another generation prompt",
+            f"add_generation_prompt writes {written!r:.80}, and answers begin with {header!r:.80}",
+        )
+    elif not written:
+        yield from _always_written(answered, turns)
+
+
+def _is_another_header(written: str, header: str) -> bool:
+    # Whether an answer begins with thoughts may differ between earlier answers and the next.
+    one, other = (_THOUGHTS.split(text)[0].strip() for text in (written, header))
+    is_known = _WORD.search(one) and _WORD.search(other)
+    return bool(is_known) and not one.startswith(other) and not other.startswith(one)
+
+
+def _always_written(answered: _Rendered, turns: _Rendered) -> Iterator[Finding]:
+    """Find out whether the header of a next answer follows a last one that nobody goes on from."""
+    behind = answered.text.partition(_ANSWER)[2].rstrip()
+    header = _common_end(_between(answered.text, _USER, _ANSWER).rstrip(), behind)
+    later = _between(turns.text, _ANSWER, _NEXT)
+    if later and _WORD.search(header) and not later.startswith(behind):
+        yield Finding(
+            "generation prompt always",
+            f"without add_generation_prompt too, a conversation ends with {header!r:.80}",
         )
 
 
@@ -130,33 +218,76 @@ def _beginning(plain: _Rendered, tokens: Tokens) -> Iterator[Finding]:
         return
     ids = tokens.tokenizer.encode_rendered(plain.chat)
     name = tokens.named["bos_token"]
-    if ids[:2] == [tokens.bos_id] * 2:
-        yield Finding("two BOS", f"the prompt of a chat begins with {name} twice")
+    before, begins, behind = plain.text.partition(_USER)[0].partition(name)
+    between = behind[: len(behind) - len(behind.lstrip())]
+    is_twice = behind.startswith(name, len(between))
+    # What is an end too may well follow a system message.
+    is_written = bool(begins) and (not before.strip() or tokens.bos_id not in tokens.ends)
+    if is_written and is_twice:
+        apart = f", with {between!r:.40} between" if between else ""
+        yield Finding("two BOS", f"the prompt of a chat begins with {name} twice{apart}")
     elif ids[:1] == [tokens.bos_id] and tokens.adds_bos:
         yield Finding("BOS in both", f"the template and the tokenizer both write {name}")
+    elif is_written and ids[:1] != [tokens.bos_id]:
+        yield Finding("BOS is not first", f"the template writes {before!r:.40} before {name}")
     elif tokens.bos_id not in ids and tokens.adds_bos:
         yield Finding("no BOS", f"the tokenizer writes {name} and the template doesn't")
 
 
-def _end_of_turn(probe: _Probe, tokens: Tokens) -> Iterator[Finding]:
+def _end_of_turn(answered: _Rendered, turns: _Rendered, tokens: Tokens) -> Iterator[Finding]:
     """Find out whether what the template writes behind an answer ends an output."""
-    chat = probe.render([_user(_USER), _assistant(_ANSWER), _user(_NEXT)]).chat
-    if _ANSWER not in chat.text:
-        chat = probe.render([_user(_USER), _assistant(_ANSWER)], add_generation_prompt=False).chat
-    after = chat.text.rfind(_ANSWER)
-    if after < 0 or not tokens.ends:
+    last, earlier = _behind_answer(answered.chat), _behind_answer(turns.chat)
+    behind = earlier or last
+    if behind is None or not tokens.ends or _has_end(behind, tokens):
         return
-    behind = [chat.text[start:end] for start, end in chat.special_spans if start >= after]
-    if not behind:
-        return
-    token_id = tokens.tokenizer.token_to_id(behind[0])
-    if token_id in tokens.ends or _is_answer_within(behind[0], tokens):
-        return
+    if last is not None:  # the header of a next question is in one of both only
+        pairs = zip(behind.text, last.text, strict=False)
+        behind = _part(behind, 0, _num_equal(pairs))
     names = ", ".join(repr(tokens.tokenizer.id_to_token(i)) for i in sorted(tokens.ends)[:4])
-    yield Finding(
-        "turn has no end",
-        f"behind an answer the template writes {behind[0]!r}, and what ends an output is {names}",
-    )
+    if behind.special_spans:
+        start, end = behind.special_spans[0]
+        if not _is_answer_within(behind.text[start:end], tokens):
+            yield Finding(
+                "turn has no end",
+                f"behind an answer the template writes {behind.text[start:end]!r}, and what ends "
+                f"an output is {names}",
+            )
+    elif last is None or not _has_end(last, tokens):
+        yield Finding(
+            "answers have no end",
+            f"behind an answer the template writes {behind.text!r:.80}, and what ends an output "
+            f"is {names}",
+        )
+
+
+def _end_of_prompt(plain: _Rendered, answered: _Rendered, tokens: Tokens) -> Iterator[Finding]:
+    """Find out whether a prompt ends with the end of an answer that is yet to come."""
+    prompt = plain.text.rstrip()
+    if answered.problem is not None or answered.text.startswith(prompt):
+        return  # some models have an end behind the user's messages too, and answers follow
+    for start, end in plain.chat.special_spans[-1:]:
+        token = prompt[start:end]
+        if end == len(prompt) and tokens.tokenizer.token_to_id(token) in tokens.ends:
+            yield Finding("end before the answer", f"the prompt of a chat ends with {token!r}")
+
+
+def _behind_answer(chat: RenderedChat) -> RenderedChat | None:
+    """Return what a template writes between an answer and the next question, or the prompt's end.
+
+    None where the conversation has no answer.
+    """
+    _, found, behind = chat.text.rpartition(_ANSWER)
+    start = len(chat.text) - len(behind)
+    return _part(chat, start, start + len(behind.partition(_NEXT)[0])) if found else None
+
+
+def _part(chat: RenderedChat, start: int, stop: int) -> RenderedChat:
+    spans = [(a - start, b - start) for a, b in chat.special_spans if start <= a and b <= stop]
+    return RenderedChat(chat.text[start:stop], tuple(spans))
+
+
+def _has_end(chat: RenderedChat, tokens: Tokens) -> bool:
+    return not tokens.ends.isdisjoint(tokens.tokenizer.encode_rendered(chat))
 
 
 def _is_answer_within(token: str, tokens: Tokens) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from inferno.lint.checks import MOST_LISTED, Finding
 from inferno.text.tokenizer import Tokenizer
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")  # tied ones may be either
+_TEXT = f"{string.ascii_letters} {string.digits} {string.punctuation}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +43,13 @@ class Tokens:
         return self.bos_id is not None and first == [self.bos_id] and bare[:1] != first
 
 
-def token_findings(tokens: Tokens, config: Mapping[str, object], path: Path) -> Iterator[Finding]:
-    """Yield what is wrong with a model's tokens, beside its config and its embedding."""
+def token_findings(
+    tokens: Tokens, config: Mapping[str, object], generation: Mapping[str, object], path: Path
+) -> Iterator[Finding]:
+    """Yield what is wrong with a model's tokens, beside its configs and its embedding.
+
+    Raises TokenizerError where the tokenizer fails on a text.
+    """
     tokenizer = tokens.tokenizer
     for name, text in tokens.named.items():
         if tokenizer.token_to_id(text) is None:
@@ -67,6 +74,53 @@ def token_findings(tokens: Tokens, config: Mapping[str, object], path: Path) -> 
     if not tokens.ends:
         yield Finding("no end", "no file names a token that ends an output (eos_token_id)")
     yield from _ends_of_text(tokens)
+    yield from _differing_ids(tokens, config, generation)
+    yield from _plain_prompt(tokens)
+
+
+def _plain_prompt(tokens: Tokens) -> Iterator[Finding]:
+    """Yield what the tokenizer does to a prompt that is no chat."""
+    tokenizer = tokens.tokenizer
+    bare, ids = tokenizer.encode("a", add_special_tokens=False), tokenizer.encode("a")
+    if tokens.bos_id is not None and ids[:2] == [tokens.bos_id] * 2:
+        name = tokens.named["bos_token"]
+        yield Finding("two BOS", f"the tokenizer begins a plain prompt with {name} twice")
+    if ids[-1:] != bare[-1:] and ids[-1] in tokens.ends:
+        end = tokenizer.id_to_token(ids[-1])
+        yield Finding("end behind prompts", f"the tokenizer writes {end} behind a plain prompt")
+    found = tokenizer.decode(tokenizer.encode(_TEXT, add_special_tokens=False)).strip()
+    if found != _TEXT:
+        yield Finding("text is lost", f"{_TEXT!r} becomes tokens, and these become {found!r:.200}")
+
+
+def _differing_ids(
+    tokens: Tokens, config: Mapping[str, object], generation: Mapping[str, object]
+) -> Iterator[Finding]:
+    """Yield the ids of config.json that are neither the tokenizer's nor generation_config.json's.
+
+    Chat models often have the end of documents in one file and the end of answers in another.
+    """
+    for check, name in (("BOS differs", "bos_token"), ("EOS differs", "eos_token")):
+        text, ids = tokens.named.get(name), _ids(config.get(f"{name}_id"))
+        own = None if text is None else tokens.tokenizer.token_to_id(text)
+        if own is None or not ids or own in ids or ids <= _ids(generation.get(f"{name}_id")):
+            continue
+        listed = ", ".join(_spelled(i, tokens) for i in sorted(ids)[:MOST_LISTED])
+        yield Finding(
+            check, f"config.json's {name}_id is {listed}, and {name} is {_spelled(own, tokens)}"
+        )
+
+
+def _spelled(token_id: int, tokens: Tokens) -> str:
+    is_one = 0 <= token_id < tokens.tokenizer.vocab_size
+    text = tokens.tokenizer.id_to_token(token_id) if is_one else None
+    return f"{token_id}, no token" if text is None else f"{token_id}, {text!r:.40}"
+
+
+def _ids(declared: object) -> set[int]:
+    """Return the ids that a config names, one or a list; what is no id isn't told of here."""
+    listed = declared if isinstance(declared, list) else [declared]
+    return {token_id for token_id in listed if type(token_id) is int}
 
 
 def _ends_of_text(tokens: Tokens) -> Iterator[Finding]:

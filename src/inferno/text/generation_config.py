@@ -73,6 +73,6 @@ def _ids(config: dict[str, Any], place: str, vocab_size: int) -> list[int]:
         if type(token_id) is not int or not 0 <= token_id < vocab_size:
             raise ConfigError(
                 f"eos_token_id in {place} must be a token id from 0 to {vocab_size - 1} or a list "
-                f"of them, not {str(declared)[:80]}; correct the file"
+                f"of them, not {declared!r:.80}; correct the file"
             )
     return ids
