@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
+from inferno import ops
 from inferno.bench import roofline
 from inferno.bench.roofline import measure_limits
+from inferno.quantization import INT8
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +29,36 @@ def test_each_arithmetic_has_a_peak(arithmetic: str) -> None:
     assert found.arithmetic == arithmetic
     assert found.bandwidth > 0
     assert found.peak > 0
+
+
+def test_a_slow_product_is_measured_by_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some processors have no instructions for some types: PyTorch is very slow there."""
+    rows: list[int] = []
+    monkeypatch.setattr(roofline, "_seconds", lambda call, rounds: (call(), 10.0)[1])
+    roofline._rate_of_rows(rows.append, 3)
+    assert rows == [8]
+    rows.clear()
+    monkeypatch.setattr(roofline, "_seconds", lambda call, rounds: (call(), 1e-6)[1])
+    assert roofline._rate_of_rows(rows.append, 3) == pytest.approx(2 * 32 * 64 * 64 / 1e-6)
+    assert rows == [8, 32]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int8])
+def test_a_plan_is_made_of_what_engines_compute(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    seen: list[object] = []
+    linear = ops.linear
+
+    def watched(x: torch.Tensor, weight: Any) -> torch.Tensor:
+        seen.append(weight)
+        return linear(x, weight)
+
+    monkeypatch.setattr(ops, "linear", watched)
+    assert roofline.measure_kernels(dtype, 1, 1) > 0
+    packed = ops.pack(torch.randn(64, 64), INT8)
+    assert dtype is not torch.int8 or isinstance(seen[0], type(packed))
+    assert torch.get_num_threads() == 1
 
 
 def test_threads_are_as_before() -> None:

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from inferno.cli import plan as command
 from inferno.cli.app import app
 from inferno.errors import InvalidRequest
+from inferno.option_table import table
+from inferno.options import EngineOptions
 from inferno.plan import devices, speed
 from inferno.plan.devices import Gpu
 from inferno.plan.speed import MachineFigures
@@ -71,7 +73,7 @@ def test_a_draft_model_is_part_of_it(option: str) -> None:
     assert both["total"] > alone["total"]
     assert both["draft"]["num_blocks"] == alone["num_blocks"] == both["num_blocks"]
     # With a dtype, or else it would be another CPU's that is tight.
-    tight = in_json("demo", option, "demo-draft", "--memory", "182MB", "--dtype", "bfloat16")
+    tight = in_json("demo", option, "demo-draft", "--memory", "179MB", "--dtype", "bfloat16")
     assert not tight["fits"]
     assert tight["would_fit"][0]["options"] == "(no draft model)"
 
@@ -90,6 +92,26 @@ def test_a_token_reads_the_weights_that_are_kept(quantize: str) -> None:
     values = in_json("demo", "--quantize", quantize)
     expected = FIGURES.bandwidth / values["weights_bytes"]  # its embedding is the head too
     assert values["speed"]["decode"] == pytest.approx(expected)
+
+
+def test_it_takes_the_same_options_as_an_engine() -> None:
+    swap = in_json("demo", "--preemption", "swap", "--swap-space", 0.5)
+    assert swap["num_host_blocks"] > 0
+    with_graphs, without = in_json("demo"), in_json("demo", "--no-graphs", "--no-prefix-cache")
+    assert without["workspace"] < with_graphs["workspace"]
+    assert in_json("demo", "--load-format", "dummy")["text"] == 0
+    for row in table(EngineOptions).values():
+        assert row.facts.is_python_only or row.flag in run("--help")[1], row.name
+    assert run("demo", "--memory", "1GB", "--device", "cuda")[0] != 0
+
+
+def test_a_device_decides_whether_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Gpu("cuda:0", "A GPU", 2**33, 2**33), Gpu("cuda:1", "Full", 2**33, 2**20)]
+    monkeypatch.setattr(command, "find_gpus", lambda: found)
+    assert [run("demo", "--device", name)[0] for name in ("cpu", "cuda", "cuda:1")] == [0, 0, 1]
+    code, output = run("demo", "--device", "cuda:2")
+    assert code != 0
+    assert "plans can be made here for cpu, cuda:0, cuda:1" in output
 
 
 def test_what_does_not_fit_has_options_that_do(tmp_path: Path) -> None:
@@ -119,9 +141,9 @@ def test_a_model_that_is_nowhere_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_plan_imports_no_torch() -> None:
     program = (
-        "import sys; from inferno.cli import plan; "
-        "plan.kept_figures = lambda threads: None; plan.measure_figures = lambda threads: None; "
-        "plan._measured = lambda options: None; sys.argv = ['inferno', 'plan', 'demo']\n"
+        "import sys; from inferno.cli import plan; from inferno.plan.speed import MachineFigures\n"
+        "figures = MachineFigures(cpu='', threads=1, bandwidth=1.0, operations={}, measured_at=0)\n"
+        "plan.kept_figures = lambda threads: figures; sys.argv = ['inferno', 'plan', 'demo']\n"
         "from inferno.cli.app import app\n"
         "try:\n    app()\nexcept SystemExit:\n    pass\n"
         "sys.exit('torch' in sys.modules)"
@@ -141,6 +163,45 @@ def test_figures_are_kept_for_a_processor_and_its_threads(
     assert speed.kept_figures(3) is None
     monkeypatch.setattr(speed, "_cpu_name", lambda: "another")
     assert speed.kept_figures(2) is None
+
+
+def measured_by(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineFigures:
+    """What is found where this program measures the machine."""
+    script = tmp_path / "python"
+    script.write_text(f"#!{sys.executable}\n{program}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setenv("INFERNO_HOME", str(tmp_path / "home"))
+    return speed.measure_figures(2)
+
+
+def test_figures_that_were_found_in_time_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(speed, "_MOST_SECONDS", 5.0)
+    program = """
+print('{"bandwidth": 1e10}')
+print('{"operations": {"float32": 1e11}}', flush=True)
+import signal
+signal.pause()"""
+    found = measured_by(program, tmp_path, monkeypatch)
+    assert (found.bandwidth, found.operations) == (1e10, {"float32": 1e11})
+    assert speed.kept_figures(2) == found
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(1)", "print('no JSON')", "print('[]')"])
+def test_a_machine_that_cannot_be_measured_is_not_measured_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    found = measured_by(program, tmp_path, monkeypatch)
+    assert found.bandwidth is None
+    assert speed.kept_figures(2) == found
+    monkeypatch.setattr(command, "kept_figures", speed.kept_figures)
+    monkeypatch.setattr(command, "measure_figures", pytest.fail)
+    code, output = run("demo", "--threads", 2)
+    assert code == 0
+    assert "this machine's speed could not be measured, as was tried just now" in output
+    assert '"speed": null' in run("demo", "--threads", 2, "--json")[1]
 
 
 def kept(**values: str) -> str:

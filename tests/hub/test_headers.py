@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
 from inferno.errors import CheckpointError, DownloadError, ModelError
+from inferno.hub import headers
 from inferno.hub.client import HubClient
 from inferno.hub.headers import read_remote
 from inferno.plan.shape import make_shape, read_shape
@@ -15,6 +17,7 @@ from tests.gguf.convert import write_gguf
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import Handler, Hub
 from tests.tiny import save_tiny
+from tests.weights.test_gguf import NAMES, save_split
 
 NAME = "a/model"
 
@@ -175,3 +178,43 @@ def test_the_token_goes_to_the_hub_alone(
     serve_folder(hub, tmp_path / "own")
     read_remote(client, NAME, None, None)
     assert {one.headers.get("authorization") for one in hub.asked} == {f"Bearer {TOKEN}"}
+
+
+def test_a_long_headers_rest_comes_from_where_the_hub_redirected_to(
+    hub: Hub,
+    client: HubClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(headers, "_FIRST_BYTES", 64)
+    save_tiny(tmp_path / "own", "llama")
+    serve_folder(hub, tmp_path / "own")
+    elsewhere = hub.url.replace("127.0.0.1", "localhost")
+
+    def redirect(handler: Handler, _: bytes) -> bool:
+        if "/resolve/" not in handler.path or not handler.path.endswith(".safetensors"):
+            return False
+        handler.reply(302, b"", {"location": f"{elsewhere}/cdn/model.safetensors"})
+        return True
+
+    hub.fault = redirect
+    assert read_remote(client, NAME, None, None).tensors
+    asked = [one for one in hub.asked_files() if one.path.endswith(".safetensors")]
+    assert ["/cdn/" in one.path for one in asked] == [False, True, True]
+    assert [one.headers.get("authorization") for one in asked] == [f"Bearer {TOKEN}", None, None]
+
+
+def test_files_of_a_split_gguf_model_are_read_together(
+    hub: Hub, client: HubClient, tmp_path: Path
+) -> None:
+    save_split(tmp_path)
+    hub.files = {name: (tmp_path / name).read_bytes() for name in NAMES}
+    together = threading.Barrier(len(NAMES))
+
+    def wait(*_: object) -> bool:
+        together.wait(60)
+        return False
+
+    hub.fault = wait
+    remote = read_remote(client, NAME, None, "m-*.gguf")
+    assert {tensor.file for tensor in remote.tensors} == set(NAMES)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
 from inferno import machine
 from inferno.demo import MODEL_FOLDERS
 from inferno.engine.build import build_engine
+from inferno.engine.process import serve
 from inferno.errors import InvalidRequest, NotEnoughMemory
 from inferno.options import EngineOptions
+from inferno.plan.memory import SERVER_CHILD_BYTES, SERVER_GROWTH_BYTES, make_plan
+from inferno.plan.shape import read_shape
 from tests.tiny import save_tiny
 
 SMALL: dict[str, Any] = {"max_num_seqs": 2, "max_model_len": 64}
@@ -35,6 +39,28 @@ def test_a_bound_sizes_the_cache(own_memory: int) -> None:
     part = build_engine(options(memory="230MB", **wanted)).footprint
     assert whole.kv_cache_bytes > part.kv_cache_bytes > 0
     assert own_memory + part.weights_bytes + part.kv_cache_bytes < 230e6
+
+
+def test_a_bound_holds_a_server_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked when the engine starts, the server has less than it comes to have."""
+    told: list[int] = []
+
+    def build(*_: object, others: int, **__: object) -> NoReturn:
+        told.append(others)
+        raise InvalidRequest("enough")
+
+    monkeypatch.setattr(serve, "own_memory", lambda process: 50_000_000)
+    monkeypatch.setattr(serve, "build_engine", build)
+    link: Any = SimpleNamespace(send=lambda message: None, faults=None)
+    start: Any = SimpleNamespace(options=options(), num_starts=0)
+    assert serve.serve(start, link) == 1
+    assert told == [50_000_000 + SERVER_GROWTH_BYTES + 4 * SERVER_CHILD_BYTES]
+
+
+def test_a_bounded_cache_leaves_what_plans_may_be_off() -> None:
+    given = options(memory="400MB", max_num_seqs=256, max_model_len=1024)
+    plan = make_plan(read_shape(given.model), given, 2**34)
+    assert 0.975 < plan.total_bytes / 400e6 <= 0.98
 
 
 def test_what_does_not_fit_a_bound_is_refused_with_the_table(own_memory: int) -> None:

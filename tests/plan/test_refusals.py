@@ -17,10 +17,9 @@ from inferno.errors import InfernoError
 from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
 from inferno.plan.shape import make_shape, read_shape
-from tests.gguf.convert import write_gguf
+from tests.gguf.convert import rewrite, write_gguf
 from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE, YARN
 from tests.tiny import edit_config, save_tiny
-from tests.weights.test_gguf import rewrite
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama": {},

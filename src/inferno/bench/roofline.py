@@ -10,11 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from inferno import machine
+from inferno import machine, ops
 from inferno.bench.measurement import Limits, Work
 from inferno.config.decoder import KVSpec
 from inferno.config.families import read_model_config
@@ -24,8 +27,9 @@ from inferno.engine.kv.kv_cache import token_bytes
 from inferno.layers.decoder import CausalLM
 from inferno.layers.moe import Experts
 from inferno.models import find_model
+from inferno.ops.packed import PackedWeight
 from inferno.options import EngineOptions
-from inferno.quantization import WeightFormat
+from inferno.quantization import INT8, WeightFormat
 from inferno.weights.allocate import weight_bytes
 
 _OPERATIONS = 2  # a product and a sum
@@ -33,6 +37,8 @@ _BUFFER_BYTES = 2**30  # far more than any cache holds
 _ROUNDS = 8
 # A feed-forward product of a small model over a chunk of a prompt.
 _ROWS, _INPUTS, _OUTPUTS = 512, 2048, 5632
+_FEWEST_ROWS = 8
+_ENOUGH_SECONDS = 0.05  # of a product: beside it a call, and packing its inputs, are nothing
 # On a GPU, which smaller ones don't fill; several, beside which waiting is nothing.
 _SIDE, _IN_A_ROW = 4096, 10
 _CPU = torch.device("cpu")
@@ -130,16 +136,18 @@ def _count(module: nn.Module) -> int:
 
 
 def measure_limits(num_threads: int, arithmetic: str, device: torch.device = _CPU) -> Limits:
-    """Measure the limits of memory and arithmetic with so many threads, through PyTorch.
+    """Measure the limits of memory and arithmetic with so many threads.
 
     Both are what a process reaches with the threads that inferno uses, not a data sheet's figures.
-    `arithmetic` is a dtype's name, int8 for quantized weights.
+    `arithmetic` is a dtype's name, int8 for quantized weights. On a CPU its limit is the quicker
+    one of PyTorch's product and our kernels'.
     """
+    dtype = getattr(torch, arithmetic)
     if device.type == "cuda":
         torch.cuda.empty_cache()
         return Limits(
             bandwidth=copy_bandwidth(device),
-            peak=measure_peak(getattr(torch, arithmetic), device=device),
+            peak=measure_peak(dtype, device=device),
             arithmetic=arithmetic,
         )
     before = torch.get_num_threads()
@@ -147,7 +155,7 @@ def measure_limits(num_threads: int, arithmetic: str, device: torch.device = _CP
     try:
         return Limits(
             bandwidth=measure_bandwidth(),
-            peak=measure_peak(getattr(torch, arithmetic)),
+            peak=max(measure_peak(dtype), measure_kernels(dtype, num_threads)),
             arithmetic=arithmetic,
         )
     finally:
@@ -162,17 +170,49 @@ def measure_bandwidth(most_bytes: int = _BUFFER_BYTES, rounds: int = _ROUNDS) ->
 
 
 def measure_peak(dtype: torch.dtype, rounds: int = _ROUNDS, device: torch.device = _CPU) -> float:
-    """Measure the operations a second of one matrix product."""
+    """Measure the operations a second of PyTorch's matrix product."""
     if device.type != "cpu":
         return _peak_elsewhere(dtype, rounds, device)
     if dtype is torch.int8:
-        x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
         weight = torch.randint(-127, 128, (_INPUTS, _OUTPUTS), dtype=dtype)
-        seconds = _seconds(lambda: torch._int_mm(x, weight), rounds)
-    else:
-        x, weight = torch.randn(_ROWS, _INPUTS).to(dtype), torch.randn(_OUTPUTS, _INPUTS).to(dtype)
-        seconds = _seconds(lambda: torch.nn.functional.linear(x, weight), rounds)
-    return 2 * _ROWS * _INPUTS * _OUTPUTS / seconds
+        x = torch.randint(-127, 128, (_ROWS, _INPUTS), dtype=dtype)
+        return _rate_of_rows(lambda num_rows: torch._int_mm(x[:num_rows], weight), rounds)
+    x, weight = torch.randn(_ROWS, _INPUTS).to(dtype), _weight(dtype)
+    return _rate_of_rows(lambda num_rows: F.linear(x[:num_rows], weight), rounds)
+
+
+def measure_kernels(dtype: torch.dtype, num_threads: int, rounds: int = _ROUNDS) -> float:
+    """Measure the operations a second of the product that engines compute on a CPU.
+
+    dtype  of plain weights; int8: of those that are quantized, whichever their format is.
+    """
+    is_quantized = dtype is torch.int8
+    floats = torch.float32 if is_quantized else dtype
+    x_TI, values_OI = torch.randn(_ROWS, _INPUTS).to(floats), _weight(floats)
+    before = torch.get_num_threads()
+    try:
+        with ops.kernel_context(num_threads):
+            packed = ops.pack(values_OI, INT8 if is_quantized else ops.float_format(dtype))
+            weight_OI = cast(Tensor | PackedWeight, packed)  # experts alone are neither
+            return _rate_of_rows(lambda num_rows: ops.linear(x_TI[:num_rows], weight_OI), rounds)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _weight(dtype: torch.dtype) -> Tensor:
+    return torch.randn(1, _INPUTS).to(dtype).repeat(_OUTPUTS, 1)
+
+
+def _rate_of_rows(multiply: Callable[[int], object], rounds: int) -> float:
+    """Return the operations a second of a product, by as many rows as don't take long.
+
+    Kernels that a processor has no instructions for take hundreds of times as long as others.
+    """
+    num_rows, seconds = _FEWEST_ROWS, _seconds(lambda: multiply(_FEWEST_ROWS), 1)
+    while num_rows < _ROWS and seconds < _ENOUGH_SECONDS:
+        num_rows = min(_ROWS, 4 * num_rows)
+        seconds = _seconds(partial(multiply, num_rows), rounds)
+    return _OPERATIONS * num_rows * _INPUTS * _OUTPUTS / seconds
 
 
 def _peak_elsewhere(dtype: torch.dtype, rounds: int, device: torch.device) -> float:
@@ -182,7 +222,7 @@ def _peak_elsewhere(dtype: torch.dtype, rounds: int, device: torch.device) -> fl
     def multiply() -> None:
         product = x
         for _ in range(_IN_A_ROW):
-            product = torch.nn.functional.linear(x, x)
+            product = F.linear(x, x)
         product[0, 0].item()  # waits for it
 
     return _IN_A_ROW * 2 * _SIDE**3 / _seconds(multiply, rounds)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,12 +14,12 @@ from inferno.cli.errors import one_line_errors, say
 from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.options import options_of, takes_options
 from inferno.cli.terminal import print_text, telling
-from inferno.errors import InfernoError
+from inferno.errors import InvalidRequest
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.names import split_file
 from inferno.machine import available_memory, readable_size
 from inferno.options import EngineOptions
-from inferno.plan.devices import GpuPlan, find_gpus, gpu_plans
+from inferno.plan.devices import Gpu, GpuPlan, find_gpus, gpu_plans
 from inferno.plan.memory import Plan, make_plan
 from inferno.plan.report import context_table, cure_lines, cures, memory_table, unpacked_lines
 from inferno.plan.shape import ModelShape, make_shape, read_shape
@@ -31,15 +31,11 @@ from inferno.plan.speed import (
     measure_figures,
 )
 
-_OPTIONS = (
-    *("threads", "dtype", "quantize", "activations", "kv_dtype"),
-    *("memory", "gpu_memory_utilization", "block_size", "num_blocks"),
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "allow_unknown_config"),
-    *("speculative", "speculative_model"),
-)
+if TYPE_CHECKING:
+    from inferno.hub.client import HubClient
 
 
-@takes_options(EngineOptions, only=_OPTIONS)
+@takes_options(EngineOptions)
 def plan(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     revision: Revision = None,
@@ -53,13 +49,13 @@ def plan(
     """Show the memory that a model will take, what fits, and its speed, without loading it.
 
     Of a model that isn't here only the headers of its files are read. The exit code is 0 if it
-    fits in what is available now, else 1.
+    fits in what is available now, else 1: on the CPU, or on the GPU that --device names. It takes
+    all options of an engine, also those that change nothing here.
     """
     with one_line_errors(debug=debug, loads_model=False):
         given_options = options_of(EngineOptions, given)
-        share = given_options.pop("gpu_memory_utilization", None)
-        # Checked here, for the plan's own options are those of an engine on the CPU.
-        EngineOptions(model=Path(model), device="cuda", gpu_memory_utilization=share)
+        gpus = find_gpus()
+        device, share = _checked(model, given_options, gpus)
         shape, path = _shape(model, revision, allow_unknown=given_options["allow_unknown_config"])
         options = EngineOptions(model=path, **given_options)
         draft = None
@@ -67,21 +63,48 @@ def plan(
             draft, _ = _shape(
                 options.draft_name, None, allow_unknown=given_options["allow_unknown_config"]
             )
-        found = make_plan(shape, options, available_memory(), draft=draft)
-        on_gpus = list(gpu_plans(shape, options, find_gpus(), draft, share))
+        has_text = options.load_format != "dummy"
+        found = make_plan(shape, options, available_memory(), has_text=has_text, draft=draft)
+        on_gpus = list(gpu_plans(shape, options, gpus, draft, share))
         if not as_json:
             _print(_described(found, on_gpus, shape, options, draft))
-        figures = None if measure else kept_figures(options.threads)
-        if figures is None:
-            figures = _measured(options)
-        speed = None if figures is None else expected_speed(shape, found, figures)
+        figures = (None if measure else kept_figures(options.threads)) or _measured(options)
+        speed = expected_speed(shape, found, figures)
+        if speed is None:
+            say(
+                "note: this machine's speed could not be measured, as was tried "
+                f"{figures.age}; --measure tries again, and `inferno doctor` says more of it"
+            )
         if as_json:
             values = _values(found, on_gpus, shape, options, draft, figures, speed)
             print_text(json.dumps(values, indent=2) + "\n")
-        elif figures is not None and speed is not None:
+        elif speed is not None:
             _print(_speed_lines(found, figures, speed))
-    if not found.fits:
+    plans = {"cpu": found} | {one.gpu.device: one.plan for one in on_gpus}
+    asked = plans[device]
+    if asked is None or not asked.fits:
         raise typer.Exit(1)
+
+
+def _checked(model: str, given: dict[str, Any], gpus: Sequence[Gpu]) -> tuple[str, float | None]:
+    """Take the device and the share of a GPU out of an engine's options, all of them checked.
+
+    What remains are options of an engine on the CPU, whose plan is always made.
+    """
+    device = given.pop("device", "cpu")
+    share = given.pop("gpu_memory_utilization", None)
+    # A share alone is for whichever GPUs there are.
+    checked = "cuda" if share is not None and device == "cpu" else device
+    EngineOptions(model=Path(model), device=checked, gpu_memory_utilization=share, **given)
+    named = "cuda:0" if device == "cuda" else device
+    known = ["cpu", *(gpu.device for gpu in gpus)]
+    if named not in known:
+        raise InvalidRequest(
+            f"device is {device}, and plans can be made here for {', '.join(known)}; choose one of "
+            "them, or leave it out",
+            param="device",
+        )
+    return named, share
 
 
 def _shape(model: str, revision: str | None, *, allow_unknown: bool) -> tuple[ModelShape, Path]:
@@ -89,15 +112,26 @@ def _shape(model: str, revision: str | None, *, allow_unknown: bool) -> tuple[Mo
     if not is_absent(model, revision):
         path = find_model_folder(model, revision)
         return read_shape(path, allow_unknown=allow_unknown), path
-    repository, file = split_file(model)
+    repository, _ = split_file(model)
     # Imported now: with the HTTP client it takes longer than a model that is here.
     from inferno.hub.fetch import hub_client  # noqa: PLC0415
+
+    with hub_client(repository) as client:
+        shape = remote_shape(client, model, revision, allow_unknown=allow_unknown)
+    return shape, Path(repository)
+
+
+def remote_shape(
+    client: HubClient, model: str, revision: str | None, *, allow_unknown: bool
+) -> ModelShape:
+    """Return the shape of a model on the hub, by the headers of its files."""
     from inferno.hub.headers import read_remote  # noqa: PLC0415
 
-    with telling() as tell, hub_client(repository) as client:
+    repository, file = split_file(model)
+    with telling() as tell:
         tell(f"reading the headers of {repository}")
         remote = read_remote(client, repository, revision, file)
-    shape = make_shape(
+    return make_shape(
         remote.config,
         remote.tensors,
         place=model,
@@ -105,18 +139,12 @@ def _shape(model: str, revision: str | None, *, allow_unknown: bool) -> tuple[Mo
         is_gguf=remote.is_gguf,
         allow_unknown=allow_unknown,
     )
-    return shape, Path(repository)
 
 
-def _measured(options: EngineOptions) -> MachineFigures | None:
-    """Return new figures of this machine; None, with a note, where it can't be measured."""
-    try:
-        with telling() as tell:
-            tell("measuring how fast this machine is, once")
-            return measure_figures(options.threads)
-    except InfernoError as problem:
-        say(f"note: {problem}")
-        return None
+def _measured(options: EngineOptions) -> MachineFigures:
+    with telling() as tell:
+        tell("measuring how fast this machine is, once")
+        return measure_figures(options.threads)
 
 
 def _described(
@@ -161,6 +189,7 @@ def _speed_lines(found: Plan, figures: MachineFigures, speed: Speed) -> Iterator
         + (f"; prompts {_rate(speed.prefill)}" if speed.prefill else "")
         + "."
     )
+    assert figures.bandwidth is not None, "a speed was computed of it"
     yield (
         f"An estimate: {figures.bandwidth / 1e9:.3g} GB a second with {figures.threads} threads of "
         f"{figures.cpu}, measured {figures.age}; --measure renews it."
@@ -173,7 +202,7 @@ def _values(
     shape: ModelShape,
     options: EngineOptions,
     draft: ModelShape | None,
-    figures: MachineFigures | None,
+    figures: MachineFigures,
     speed: Speed | None,
 ) -> dict[str, Any]:
     contexts = sorted({max(1, found.context >> shift) for shift in (0, 2, 4)})
@@ -205,7 +234,7 @@ def _values(
             }
             for one in on_gpus
         ],
-        "machine": None if figures is None else asdict(figures),
+        "machine": asdict(figures),
         "speed": None if speed is None else asdict(speed),
     }
 

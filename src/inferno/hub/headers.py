@@ -19,7 +19,7 @@ import httpx
 
 from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelError
 from inferno.gguf.config import config_of, most_type
-from inferno.gguf.file import GgufModel, is_later_shard, read_gguf
+from inferno.gguf.file import GgufModel, is_later_shard, read_gguf, split_files
 from inferno.gguf.header import GgufHeader, parse_header
 from inferno.hub.client import HubClient, Interrupted, pieces
 from inferno.hub.facts import Tensor, tensors_of
@@ -28,11 +28,12 @@ from inferno.hub.names import Listing, RemoteFile
 from inferno.json_file import INDEX_FILE, MAX_HEADER_BYTES, MAX_JSON_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
-# Most headers of shards have less; a GGUF file's begins with its vocabulary, megabytes.
-_FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 4 << 20
+# Most headers of shards have less. A GGUF model's begins with its vocabulary: that of 150,000
+# tokens, with its merges, takes 6 MB.
+_FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 8 << 20
 _MOST_BYTES = 128 << 20  # of all headers together
 _MOST_FILES = 512  # the largest published models have 200 shards
-_AT_ONCE = 8
+_AT_ONCE = 64  # so that all published models take two round trips at most
 _SHARD = re.compile(r"model-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
@@ -128,12 +129,22 @@ def check_remote_ggufs(
 def _read_gguf(
     name: str, files: _Files, by_path: Mapping[Path, RemoteFile], first: Path
 ) -> GgufModel:
-    def read(path: Path) -> GgufHeader:
-        if path not in by_path:
-            raise CheckpointError(f"{name} lacks {path}, a file of its model")
-        return files.gguf(by_path[path])
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        headers = {
+            path: threads.submit(files.gguf, by_path[path])
+            for path in split_files(first)
+            if path in by_path
+        }
 
-    return read_gguf(first, read)
+        def read(path: Path) -> GgufHeader:
+            if path not in headers:
+                raise CheckpointError(f"{name} lacks {path}, a file of its model")
+            return headers[path].result()
+
+        try:
+            return read_gguf(first, read)
+        finally:
+            threads.shutdown(cancel_futures=True)
 
 
 def _of_gguf(name: str, files: _Files, listing: Listing, weights: list[RemoteFile]) -> RemoteModel:
@@ -168,6 +179,7 @@ class _Files:
         self._commit = listing.commit
         self._left = _MOST_BYTES
         self._counting = threading.Lock()
+        self._targets: dict[str, str] = {}  # where the hub redirected to, by the files' names
 
     def read(self, file: RemoteFile, start: int, size: int) -> bytes:
         """Return a range of a file; it may ask several times."""
@@ -211,10 +223,12 @@ class _Files:
     def gguf(self, file: RemoteFile) -> GgufHeader:
         """Return the header of a GGUF file; each request is for thrice what is there."""
         content = bytearray()
+        # Later files of a split model have no vocabulary.
+        least = _FIRST_BYTES if is_later_shard(Path(file.name)) else _FIRST_GGUF_BYTES
 
         def read(start: int, size: int) -> bytes:
             if start + size > len(content):
-                wanted = max(_FIRST_GGUF_BYTES, 3 * len(content), start + size - len(content))
+                wanted = max(least, 3 * len(content), start + size - len(content))
                 content.extend(self.read(file, len(content), min(wanted, file.size - len(content))))
             return bytes(content[start : start + size])
 
@@ -224,7 +238,9 @@ class _Files:
             raise CheckpointError(f"{file.name} of {self.name}: {problem}") from None
 
     def _ask(self, file: RemoteFile, start: int, size: int) -> bytes:
-        url = self._client.file_url(self.name, self._commit, file.name)
+        # A target is used once: the hub is asked again if that fails.
+        url = self._targets.pop(file.name, None)
+        url = url or self._client.file_url(self.name, self._commit, file.name)
         whole = start == 0 and size == file.size
         asked = {} if whole else {"Range": f"bytes={start}-{start + size - 1}"}
         with self._client.open(url, asked) as answer:
@@ -235,6 +251,7 @@ class _Files:
                     *(start, start + size - 1, file.size),
                 ]:
                     raise Interrupted("the hub sent another part than it was asked for")
+                self._targets[file.name] = str(answer.url)
             elif start:
                 raise DownloadError(
                     f"{self._client.endpoint} sends no parts of files: download {self.name}, then "

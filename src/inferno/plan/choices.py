@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferno.config.families import QUANTIZATION_KEYS
+from inferno.config.fp8 import READERS as FP8_READERS
 from inferno.errors import ConfigError, NotEnoughMemory
 from inferno.options import DTYPES
 
 MEMORY_SHARE = 0.5  # of what is free after the weights; the rest is for others
 _ASSUMED_FREE_BYTES = 8 * 2**30  # where nobody can tell
 SMALL_STEP = 64  # a step of up to so many tokens has tensors of fixed places
-_GIB = 2**30
+GIB = 2**30
 _MOST_BLOCKS = 2**18  # a config that claims a context of billions must not fill the free list
 
 
@@ -48,13 +49,20 @@ def asked_dtype(dtype: str, quantize: str, *, is_cpu: bool) -> str:
     return "float32" if is_cpu and quantize != "none" and dtype == "auto" else dtype
 
 
-def is_quantized(quantize: str, dtype: str, hf_config: Mapping[str, Any]) -> bool:
+def is_quantized(quantize: str, dtype: str, hf_config: Mapping[str, Any], *, is_cpu: bool) -> bool:
     """Return whether the options `quantize` and `dtype` leave weights as codes, and nothing exact.
 
-    The checkpoint's own codes don't count where a dtype is asked for.
+    The checkpoint's own codes don't count where a dtype is asked for, nor those in FP8 on a CPU,
+    where they become floats.
     """
-    is_stored = any(hf_config.get(key) for key in QUANTIZATION_KEYS)
+    sections = filter(None, (hf_config.get(key) for key in QUANTIZATION_KEYS))
+    is_stored = any(not (is_cpu and _is_in_fp8(section)) for section in sections)
     return quantize != "none" or (is_stored and dtype == "auto")
+
+
+def _is_in_fp8(section: object) -> bool:
+    method = section.get("quant_method") if isinstance(section, Mapping) else None
+    return isinstance(method, str) and method in FP8_READERS
 
 
 def choose_kv_dtype(asked: str, dtype: str, *, is_quantized: bool, has_bfloat16: bool) -> str:
@@ -115,7 +123,7 @@ def choose_num_host_blocks(
     """
     if preemption == "recompute" or (preemption == "auto" and not is_cuda):
         return 0
-    room = int(swap_space * _GIB)
+    room = int(swap_space * GIB)
     if free_bytes is not None:
         most = int(free_bytes * MEMORY_SHARE)
         room = min(room, most)

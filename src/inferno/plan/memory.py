@@ -16,14 +16,13 @@ from inferno import quantization
 from inferno.compiled_kernels import computes_bfloat16
 from inferno.config.decoder import DecoderConfig
 from inferno.errors import InvalidRequest
-from inferno.gguf.tensor_types import BY_NAME
+from inferno.gguf.tensor_types import BY_NAME, FLOAT_TYPES
 from inferno.hub.facts import Tensor
 from inferno.machine import has_bfloat16
 from inferno.options import EngineOptions
 from inferno.plan.cache import CacheShape
 from inferno.plan.choices import (
     MEMORY_SHARE,
-    SMALL_STEP,
     asked_dtype,
     choose_dtype,
     choose_kv_dtype,
@@ -32,12 +31,18 @@ from inferno.plan.choices import (
     is_quantized,
 )
 from inferno.plan.shape import ModelShape
+from inferno.plan.workspace import step_bytes, tables_and_logits
 from inferno.quantization import E4M3, FORMATS, FP8, MXFP4, WeightFormat
 
-# Python with PyTorch and inferno, before any model; then what requests, threads and the event loop
-# take once tokens were made. Measured on Linux, x86-64, Python 3.11, PyTorch 2.13 for CPUs.
+# Python with PyTorch and inferno, before any model. Measured on Linux, x86-64, Python 3.11,
+# PyTorch 2.13 for CPUs.
 BASE_BYTES = 158_000_000
-_RUNNING_BYTES = 6_000_000
+# Of a bound, left free by the cache: processes took up to 1.9 % more than was planned, where
+# benchmarks/plan_memory.py measured it.
+_BOUND_MARGIN = 0.02
+# A server comes to take so much more than when its engine starts: each of the children that render
+# chat templates, and connections, requests and texts. Measured by 64 completions and chats of demo.
+SERVER_CHILD_BYTES, SERVER_GROWTH_BYTES = 7_000_000, 6_000_000
 
 # A tokenizer's vocabulary and merges, by its tokens; of a GGUF file there are the lists as well.
 # While it is made, the file's JSON values are there too. Measured on vocabularies of 32,000 to
@@ -51,12 +56,10 @@ CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torc
 # model's own less than was wanted.
 DRAFT_FLOOR_TOKENS = 1024
 _DRAFT_SHARE = 0.25
-_BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
+BLOCK_BOOK_BYTES = 500  # what the block manager keeps of a block: its keys, tables and counts
 # What the n-gram proposer notes of a token, in tables of pairs and threes. The engine bounds all of
 # it, but only caches of tens of gigabytes hold so many tokens.
 _NOTED_TOKEN_BYTES = 32
-_SLOT_BYTES = 8
-_PLAIN_TYPES = frozenset({"F32", "F16", "BF16", "F64"})
 _OF_ALL_EXPERTS = (".experts.gate_up_proj", ".experts.down_proj")
 # A product of one expert, or of a GGUF file's all; gates and ups, w1 and w3, are one weight here.
 _OF_AN_EXPERT = re.compile(r"(.+\.experts)\.(?:\d+|\{\})\.(?:(down_proj|w2)|\w+)\.weight")
@@ -64,11 +67,18 @@ _OF_AN_EXPERT = re.compile(r"(.+\.experts)\.(?:\d+|\{\})\.(?:(down_proj|w2)|\w+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """The bytes, before and after, of weights in a file's type that are kept in another format."""
+    """The bytes, before and after, of weights in a file's type that are kept in another format.
+
+    error  what that changes, as a share of the values; None where they are quantized anew.
+    """
 
     kept_as: str
+    error: float | None
     file_bytes: int
     kept_bytes: int
+
+
+_NOTHING = Unpacked(kept_as="", error=0.0, file_bytes=0, kept_bytes=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,22 +237,27 @@ def make_plan(
     context = _context(shape.decoder, options)
     text, making_text = _text_bytes(shape) if has_text else (0, 0)
     weights, unpacked = _weights(shape, dtype, quantize, is_cpu=is_cpu)
-    workspace = _workspace(shape, options, dtype, quantize, cache, context)
+    workspace = step_bytes(shape.decoder, options, dtype, weights, cache, context)
     num_host_blocks = 0  # of a GPU's plan, for they aren't in its memory
     if is_cpu:
         num_host_blocks = choose_num_host_blocks(
             options.preemption, options.swap_space, cache.block_bytes, is_cuda=False
         )
-    workspace += num_host_blocks * _BLOCK_BOOK_BYTES
+    workspace += num_host_blocks * BLOCK_BOOK_BYTES
     needed = base + text + sum(weights.values()) + workspace
     needed += num_host_blocks * cache.block_bytes
     beside = None if draft is None else _draft_plan(draft, options, context, is_cpu=is_cpu)
     if beside is not None:
-        least_bytes = beside.cache_bytes + beside.num_blocks * _BLOCK_BOOK_BYTES
+        least_bytes = beside.cache_bytes + beside.num_blocks * BLOCK_BOOK_BYTES
         needed += beside.weights_bytes + beside.workspace + least_bytes
     free = None if room is None else room - needed
     num_blocks = options.num_blocks or _fitting_blocks(
-        cache, free, is_bound=limit is not None, most_tokens=options.max_num_seqs * context
+        cache,
+        free,
+        margin=int(limit * _BOUND_MARGIN) if is_cpu and limit is not None else 0,
+        is_bound=limit is not None,
+        context=context,
+        options=options,
     )
     if beside is not None and num_blocks:
         num_blocks, num_drafted = _shared_blocks(
@@ -251,7 +266,7 @@ def make_plan(
         beside = replace(
             beside,
             num_blocks=num_drafted,
-            workspace=beside.workspace + num_drafted * _BLOCK_BOOK_BYTES,
+            workspace=beside.workspace + num_drafted * BLOCK_BOOK_BYTES,
         )
     return Plan(
         dtype=dtype,
@@ -290,7 +305,7 @@ def _formats(
     kv_dtype = choose_kv_dtype(
         options.kv_dtype,
         dtype,
-        is_quantized=is_quantized(options.quantize, options.dtype, shape.config),
+        is_quantized=is_quantized(options.quantize, options.dtype, shape.config, is_cpu=is_cpu),
         has_bfloat16=has_bfloat16() or not is_cpu,
     )
     return dtype, kv_dtype, quantize
@@ -315,7 +330,7 @@ def _draft_plan(
         cache=cache,
         num_blocks=least * len(cache.windows),
         buffers=_buffers(shape, decodes=bool(unpacked)),
-        workspace=_tables_and_logits(shape.decoder, options, cache, context),
+        workspace=tables_and_logits(shape.decoder, options, cache, context),
     )
 
 
@@ -344,7 +359,7 @@ def _shared_blocks(
     if free is None:
         return num_blocks, wanted
     own_bytes = cache.block_bytes + _book_bytes(cache)
-    draft_bytes = draft.cache.block_bytes + _BLOCK_BOOK_BYTES
+    draft_bytes = draft.cache.block_bytes + BLOCK_BOOK_BYTES
     room = int(free * (1.0 if is_bound else MEMORY_SHARE)) - own_bytes  # and a scratch block
     left = room - num_blocks * own_bytes
     if left >= (wanted - least) * draft_bytes:
@@ -418,23 +433,37 @@ def _is_of_all_experts(tensor: Tensor) -> bool:
 
 def _book_bytes(cache: CacheShape) -> int:
     """Return what is kept of a block beside its keys and values, and noted of its tokens."""
-    return _BLOCK_BOOK_BYTES + cache.block_size * _NOTED_TOKEN_BYTES // len(cache.windows)
+    return BLOCK_BOOK_BYTES + cache.block_size * _NOTED_TOKEN_BYTES // len(cache.windows)
 
 
 def _fitting_blocks(
-    cache: CacheShape, free: int | None, *, is_bound: bool, most_tokens: int
+    cache: CacheShape,
+    free: int | None,
+    *,
+    margin: int,
+    is_bound: bool,
+    context: int,
+    options: EngineOptions,
 ) -> int:
-    """Return how many blocks the cache gets; 0 where not even one fits."""
+    """Return how many blocks the cache gets; 0 where not even one fits.
+
+    margin  bytes that it leaves free, if it holds a request of the whole context without them.
+    """
     per_block = cache.block_bytes + _book_bytes(cache)
     if free is not None and free < 4 * per_block:
         return 0
+    if free is not None:
+        one_request = (
+            max(4, cache.num_blocks(context, options.max_num_batched_tokens) + 1) * per_block
+        )
+        free = max(min(free, one_request), free - margin)
     scratch = per_block  # the one that nobody reads
     return choose_num_blocks(
         per_block,
         None if free is None else free - scratch,
         block_size=cache.block_size,
         num_groups=len(cache.windows),
-        most_tokens=most_tokens,
+        most_tokens=options.max_num_seqs * context,
         share=1.0 if is_bound else MEMORY_SHARE,
     )
 
@@ -448,15 +477,17 @@ def _weights(
     for tensor, kept in kept_formats(shape.tensors, dtype, quantize, is_cpu=is_cpu):
         count = kept_bytes(tensor, kept)
         weights[kept.name] += count
-        is_coded = tensor.dtype in BY_NAME and tensor.dtype not in _PLAIN_TYPES
+        is_coded = tensor.dtype in BY_NAME and tensor.dtype not in FLOAT_TYPES
         is_block = shape.is_gguf and is_coded and tensor.dtype.lower() != kept.name
         if is_block or (tensor.dtype == E4M3 and not kept.takes_exactly(FP8)):
-            before = unpacked.get(tensor.dtype, Unpacked(kept_as="", file_bytes=0, kept_bytes=0))
+            before = unpacked.get(tensor.dtype, _NOTHING)
             names = {*filter(None, before.kept_as.split(", ")), kept.name}
             num_values = math.prod(tensor.shape)
+            error = quantization.error_of(tensor.dtype, kept)
             size = BY_NAME[tensor.dtype].num_bytes(num_values) if is_block else num_values
             unpacked[tensor.dtype] = Unpacked(
                 kept_as=", ".join(sorted(names)),
+                error=None if before.error is None or error is None else max(before.error, error),
                 file_bytes=before.file_bytes + size,
                 kept_bytes=before.kept_bytes + count,
             )
@@ -480,51 +511,6 @@ def _text_bytes(shape: ModelShape) -> tuple[int, int]:
         return _GGUF_TOKEN_BYTES * vocab, _MAKING_GGUF_TOKEN_BYTES * vocab
     size = min(_TOKEN_BYTES * vocab, 10 * shape.tokenizer_bytes)
     return size, max(size, _MAKING_BYTES_OF_FILE * shape.tokenizer_bytes)
-
-
-def _workspace(
-    shape: ModelShape,
-    options: EngineOptions,
-    dtype: str,
-    quantize: str | None,
-    cache: CacheShape,
-    context: int,
-) -> int:
-    """Return the bytes of full steps, by what is alive at once in a layer.
-
-    Small and full steps are recorded and have an arena of their own beside that of other steps;
-    both come to hold the most that a layer has. Kernels keep a packed copy of a product's inputs.
-    """
-    num_tokens = min(options.max_num_batched_tokens, options.max_num_seqs * context)
-    num_tokens = max(SMALL_STEP, num_tokens)
-    decoder = shape.decoder
-    size, mixture = decoder.hidden_size, decoder.mixture
-    queries = decoder.num_heads * decoder.head_dim
-    keys = decoder.num_kv_heads * decoder.head_dim
-    inner = decoder.intermediate_size if mixture is None else mixture.size
-    # The norm's output, the residual stream, and the output; queries before and after rotation,
-    # and what they have mixed. An arena takes the first gap that is large enough, and the inner
-    # values of the feed-forward network find none among those that attention leaves.
-    # Those of experts lie in the kernels' own memory.
-    alive = 3 * size + 3 * queries + 2 * keys + (0 if mixture else inner)
-    packed = max(size, queries, inner)
-    if mixture is not None:
-        packed = max(packed, mixture.num_chosen * (2 * inner + 2 * size))
-    value = FORMATS[dtype].code_bits // 8
-    arenas = (2 if options.graphs else 1) * value * alive
-    packed_value: float = value
-    if quantize is not None and mixture is None:
-        packed_value = 1.25 if options.activations == "int8" else 2
-    steps = num_tokens * (arenas + math.ceil(packed_value * packed))
-    return _RUNNING_BYTES + steps + _tables_and_logits(decoder, options, cache, context)
-
-
-def _tables_and_logits(
-    decoder: DecoderConfig, options: EngineOptions, cache: CacheShape, context: int
-) -> int:
-    rows = max(SMALL_STEP, options.max_num_seqs)
-    tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
-    return tables + 4 * options.max_num_seqs * decoder.vocab_size
 
 
 def _context(decoder: DecoderConfig, options: EngineOptions) -> int:

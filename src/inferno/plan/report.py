@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from inferno.errors import InfernoError
 from inferno.machine import readable_size
 from inferno.options import EngineOptions
-from inferno.plan.memory import Plan, make_plan
+from inferno.plan.choices import GIB
+from inferno.plan.memory import BLOCK_BOOK_BYTES, Plan, make_plan
 from inferno.plan.shape import ModelShape
-from inferno.quantization import FORMATS, QUANTIZATIONS
+from inferno.quantization import FORMATS, QUANTIZATIONS, error_in_words
 
 _COLUMN = 24
 _SHORTER = (1, 4, 16)  # parts of the context whose numbers of requests are shown
 _LEAST_CONTEXT = 256
+# Smaller values that still serve a chat or two; tried where quantizing alone isn't enough.
+_SMALL = {"max_model_len": 2048, "max_num_seqs": 4, "max_num_batched_tokens": 128}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ def unpacked_lines(plan: Plan) -> Iterator[str]:
     """Yield a line for each of GGUF's types whose blocks are kept in another format."""
     for name, one in plan.unpacked.items():
         yield (
-            f"{readable_size(one.file_bytes)} of {name} become {one.kept_as}: "
-            f"{readable_size(one.kept_bytes)}"
+            f"{readable_size(one.file_bytes)} of {name} become "
+            f"{one.kept_as}{error_in_words(one.error)}: {readable_size(one.kept_bytes)}"
         )
 
 
@@ -85,19 +89,45 @@ def cures(
 
     draft   the shape of the draft model, which can be left out.
     """
-    for flags, changed, kept in _candidates(options, draft):
-        other = _planned(shape, changed, plan, kept)
-        if other is not None and not other.fits and options.num_blocks is not None:
-            other = _planned(shape, replace(changed, num_blocks=None), plan, kept)
-            if other is None or not 0 < other.num_blocks < options.num_blocks:
-                continue
-            flags = [*flags, f"--num-blocks {other.num_blocks}"]
-        if not flags or other is None or not other.fits:
-            continue
-        if other.longest >= min(_LEAST_CONTEXT, other.context):
-            if other.longest < other.context:
-                flags = [*flags, f"--max-model-len {other.longest}"]
-            yield Cure(" ".join(flags), other)
+    is_found = False
+    for candidates in (
+        _candidates(options, draft),
+        _alone(options, plan),
+        [_together(options, plan)],
+        _all_together(options, plan),
+    ):
+        for flags, changed, kept in candidates:
+            cure = _cure(shape, options, plan, flags, changed, kept)
+            if cure is not None:
+                is_found = True
+                yield cure
+        if is_found:
+            return
+
+
+def _cure(
+    shape: ModelShape,
+    options: EngineOptions,
+    plan: Plan,
+    flags: list[str],
+    changed: EngineOptions,
+    draft: ModelShape | None,
+) -> Cure | None:
+    """Return the cure that changed options are, perhaps with fewer blocks or a shorter context."""
+    other = _planned(shape, changed, plan, draft)
+    if other is not None and not other.fits and options.num_blocks is not None:
+        other = _planned(shape, replace(changed, num_blocks=None), plan, draft)
+        if other is None or not 0 < other.num_blocks < options.num_blocks:
+            return None
+        flags = [*flags, f"--num-blocks {other.num_blocks}"]
+    if not flags or other is None or not other.fits:
+        return None
+    if other.longest < min(_LEAST_CONTEXT, other.context):
+        return None
+    if other.longest < other.context:
+        flags = [flag for flag in flags if not flag.startswith("--max-model-len")]
+        flags.append(f"--max-model-len {other.longest}")
+    return Cure(" ".join(flags), other)
 
 
 def cure_lines(
@@ -111,7 +141,7 @@ def cure_lines(
             f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest:,} tokens"
         )
     if not found:
-        yield "  no other options: give it more memory, or choose a smaller model"
+        yield "  nothing that was tried: give it more memory, or choose a smaller model"
 
 
 def refusal(
@@ -193,6 +223,43 @@ def _smaller(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]
         yield flags, changed
         if options.kv_dtype not in ("int8", "fp8"):
             yield [*flags, "--kv-dtype int8"], replace(changed, kv_dtype="int8")
+
+
+def _reductions(options: EngineOptions, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield flags, and the changes that they are, with which steps and requests take less."""
+    if plan.num_host_blocks:
+        yield "--preemption recompute", {"preemption": "recompute"}
+    now = {"max_model_len": plan.context}
+    for name, value in _SMALL.items():
+        if value < now.get(name, getattr(options, name)):
+            yield f"--{name.replace('_', '-')} {value}", {name: value}
+
+
+def _alone(options: EngineOptions, plan: Plan) -> Iterator[_Candidate]:
+    if plan.num_host_blocks and plan.room is not None:
+        # Half of what the rest leaves, so that the cache has as much.
+        of_host = plan.swap_bytes + plan.num_host_blocks * BLOCK_BOOK_BYTES
+        left = plan.room - (plan.total_bytes - of_host - plan.cache_bytes)
+        space = left * 50 // GIB / 100
+        if space > 0:
+            yield [f"--swap-space {space:g}"], replace(options, swap_space=space), None
+    for flag, changes in _reductions(options, plan):
+        yield [flag], replace(options, **changes), None
+
+
+def _all_together(options: EngineOptions, plan: Plan) -> Iterator[_Candidate]:
+    """Yield all reductions beside smaller weights, a smaller cache, or both."""
+    for flags, changed in _smaller(options):
+        added, reduced, _ = _together(changed, plan)
+        yield [*flags, *added], reduced, None
+
+
+def _together(options: EngineOptions, plan: Plan) -> _Candidate:
+    flags = []
+    for flag, changes in _reductions(options, plan):
+        flags.append(flag)
+        options = replace(options, **changes)
+    return flags, options, None
 
 
 def _others(options: EngineOptions, plan: Plan) -> int:

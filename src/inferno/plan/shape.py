@@ -15,11 +15,12 @@ from typing import Any
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import read_model_config
 from inferno.errors import CheckpointError, ConfigError, WeightsMismatch
-from inferno.gguf.file import no_tensors
+from inferno.gguf.file import OTHER_FILE, no_tensors
 from inferno.gguf.names import ROPE_FACTORS, hf_name
+from inferno.gguf.tensor_types import is_read, unread_types
 from inferno.hub.facts import Tensor, read_tensors, weight_files
 from inferno.json_file import missing_file, no_weights
-from inferno.model_files import CONFIG, TOKENIZER, model_files
+from inferno.model_files import CONFIG, TOKENIZER, config_place, model_files
 from inferno.quantization import E4M3, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,5})\.")
@@ -90,13 +91,16 @@ def make_shape(
     """Return the shape of a config and the tensors in headers; `place` names the model in messages.
 
     Raises ConfigError and UnknownArchitecture as the engine does, CheckpointError where there are
-    no weights, and WeightsMismatch where they are plainly another model's.
+    no weights, and WeightsMismatch where they are plainly another model's or can't be read.
     """
-    decoder = read_model_config(config, allow_unknown=allow_unknown)
+    source = config_place(place, is_gguf=is_gguf)
+    decoder = read_model_config(config, allow_unknown=allow_unknown, place=source)
     kept = tuple(_kept(tensors, is_tied=decoder.tie_word_embeddings, is_gguf=is_gguf))
     if not kept:
         raise CheckpointError(f"{place} holds no weights; give a folder with safetensors or a GGUF")
-    _check_counts(kept, decoder, place)
+    if is_gguf:
+        _check_types(kept, place)
+    _check_counts(kept, decoder, place, is_gguf=is_gguf)
     return ModelShape(
         config=config,
         decoder=decoder,
@@ -123,11 +127,25 @@ def _loaded(path: Path) -> Iterator[Tensor]:
     yield from read_tensors(path)
 
 
-def _check_counts(tensors: Iterable[Tensor], decoder: DecoderConfig, place: str) -> None:
+def _check_types(tensors: Iterable[Tensor], place: str) -> None:
+    """Refuse a GGUF file whose weights are of types that aren't read. Raises WeightsMismatch."""
+    unread = {
+        tensor.name: tensor.dtype
+        for tensor in tensors
+        if not is_read(tensor.dtype, len(tensor.shape) - ("{}" in tensor.name))
+    }
+    if unread:
+        raise unread_types(place, unread)
+
+
+def _check_counts(
+    tensors: Iterable[Tensor], decoder: DecoderConfig, place: str, *, is_gguf: bool
+) -> None:
     """Refuse other numbers of layers or tokens than the config's; the loader compares all shapes.
 
     Raises WeightsMismatch.
     """
+    cure = OTHER_FILE if is_gguf else "use the config.json that came with the weights"
     layers = set()
     for tensor in tensors:
         if match := _LAYER.match(tensor.name):
@@ -135,13 +153,12 @@ def _check_counts(tensors: Iterable[Tensor], decoder: DecoderConfig, place: str)
         elif tensor.name == _EMBEDDING and tensor.shape[:1] != (decoder.vocab_size,):
             raise WeightsMismatch(
                 f"{place}: its config says that there are {decoder.vocab_size} tokens, and "
-                f"{tensor.name} is {list(tensor.shape)}; use the config.json that came with the "
-                "weights"
+                f"{tensor.name} is {list(tensor.shape)}; {cure}"
             )
     if layers != set(range(decoder.num_layers)):
         raise WeightsMismatch(
             f"{place}: its config says that there are {decoder.num_layers} layers, and the files "
-            f"hold {len(layers)}; use the config.json that came with the weights"
+            f"hold {len(layers)}; {cure}"
         )
 
 

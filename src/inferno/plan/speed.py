@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from inferno.errors import EngineError, ModelError
+from inferno.errors import ModelError
 from inferno.home import home_folder
 from inferno.json_file import read_json
 from inferno.machine import num_usable_cores, read_cpu
@@ -34,7 +34,7 @@ from inferno.whole_file import whole_file
 
 _EXPERT = re.compile(r".*\.experts\.")
 _TABLE, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 30.0
 _MOST_BYTES = 1 << 16
 _UNITS = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"))
 
@@ -43,14 +43,14 @@ _UNITS = ((86400 * 2, 86400, "days"), (7200, 3600, "hours"), (120, 60, "minutes"
 class MachineFigures:
     """The measured figures of a machine with a number of threads.
 
-    bandwidth    bytes of memory that are read a second.
-    operations   sums and products a second, by the type that is multiplied.
+    bandwidth    bytes of memory that are read a second; None: it could not be measured.
+    operations   sums and products a second, by the type that is multiplied, as far as measured.
     measured_at  seconds since 1970.
     """
 
     cpu: str
     threads: int
-    bandwidth: float
+    bandwidth: float | None
     operations: Mapping[str, float]
     measured_at: float
 
@@ -87,26 +87,41 @@ def kept_figures(threads: int | None) -> MachineFigures | None:
 def measure_figures(threads: int | None) -> MachineFigures:
     """Measure this machine in a process of its own, for a second or two, and keep the figures.
 
-    Raises EngineError where that process fails.
+    Those that were known when the process failed, or took too long, are kept as well: nobody waits
+    for it twice.
     """
     wanted = threads or num_usable_cores()
     command = [sys.executable, "-P", "-m", "inferno.bench.machine_process", str(wanted)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_MOST_SECONDS, check=True)
-        values = json.loads(done.stdout)
-        given = {"cpu": _cpu_name(), "threads": wanted, "measured_at": time.time()}
-        found = _figures(values | given)
-    except (subprocess.SubprocessError, OSError, ValueError, TypeError):
-        raise EngineError(
-            "this machine's speed could not be measured; `inferno doctor` says more of it"
-        ) from None
+        printed = subprocess.run(
+            command, capture_output=True, timeout=_MOST_SECONDS, check=False
+        ).stdout
+    except subprocess.TimeoutExpired as stopped:
+        printed = stopped.stdout or b""
+    except OSError:
+        printed = b""
+    bandwidth, operations = None, {}
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        for line in printed.splitlines():
+            values = json.loads(line)
+            bandwidth = values.get("bandwidth", bandwidth)
+            operations.update(values.get("operations", {}))
+    found = MachineFigures(
+        cpu=_cpu_name(),
+        threads=wanted,
+        bandwidth=bandwidth,
+        operations=operations,
+        measured_at=time.time(),
+    )
     with suppress(OSError, RuntimeError):  # a folder that can't be written: measured again
         _keep(found)
     return found
 
 
-def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed:
-    """Return the best speed that a model can have on a machine with the given figures."""
+def expected_speed(shape: ModelShape, plan: Plan, figures: MachineFigures) -> Speed | None:
+    """Return the best speed that a model can have on a machine with the given figures, if any."""
+    if figures.bandwidth is None:
+        return None
     # The head and the embedding may have a wider one than what was asked for.
     quantized = (name for name in plan.weights if FORMATS[name].steps is not None)
     quantize = min(quantized, key=lambda name: FORMATS[name].bits, default=None)
@@ -146,13 +161,14 @@ def _figures(values: Mapping[str, Any]) -> MachineFigures:
         found = MachineFigures(
             cpu=str(values["cpu"]),
             threads=int(values["threads"]),
-            bandwidth=float(values["bandwidth"]),
+            bandwidth=None if values["bandwidth"] is None else float(values["bandwidth"]),
             operations=operations,
             measured_at=float(values["measured_at"]),
         )
     except (KeyError, TypeError, AttributeError, OverflowError) as problem:
         raise ValueError(f"no figures: {problem!r}") from None
-    if not all(0 < number < 1e18 for number in (found.bandwidth, *operations.values())):
+    numbers = [*operations.values(), *([] if found.bandwidth is None else [found.bandwidth])]
+    if not all(0 < number < 1e18 for number in numbers):
         raise ValueError("no machine has such figures")
     return found
 

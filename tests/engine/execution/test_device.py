@@ -61,6 +61,9 @@ def test_quantized_models_keep_keys_in_what_the_cpu_multiplies(
     stored = {"quantization_config": {"quant_method": "gguf"}}
     found = device.choose_kv_dtype(options, stored, torch.float32, CPU)
     assert found is getattr(torch, kept), "a checkpoint's own codes count as well"
+    in_fp8 = {"quantization_config": {"quant_method": "fp8"}}
+    found = device.choose_kv_dtype(options, in_fp8, torch.float32, CPU)
+    assert found is torch.float32, "a CPU makes floats of these"
     named = EngineOptions(model=Path("model"), quantize="int4", kv_dtype="float32")
     assert device.choose_kv_dtype(named, {}, torch.float32, CPU) is torch.float32
 

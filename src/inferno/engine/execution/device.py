@@ -52,7 +52,9 @@ def choose_kv_dtype(
     name = choices.choose_kv_dtype(
         options.kv_dtype,
         str(dtype).removeprefix("torch."),
-        is_quantized=choices.is_quantized(options.quantize, options.dtype, hf_config),
+        is_quantized=choices.is_quantized(
+            options.quantize, options.dtype, hf_config, is_cpu=device.type == "cpu"
+        ),
         has_bfloat16=device.type == "cuda" or has_bfloat16(),
     )
     if name == "int8" and not (ops.has_kernels(device, INT8) and options.attention == "auto"):

@@ -35,7 +35,8 @@ from inferno.engine.step_plan import (
     StepPlan,
     StepResult,
 )
-from inferno.ops import KernelContext
+from inferno.ops import Batch, KernelContext
+from inferno.plan.choices import SMALL_STEP
 from inferno.requests import TokenLogprobs
 
 # Logits of many positions are made and used in slices, so that a long prompt with a vocabulary of
@@ -149,6 +150,7 @@ class LocalExecutor:
         self._ahead = ahead
         self._depth = depth
         self._last: LocalStep | None = None
+        self._is_last_fixed = False  # the last long step's places
         self._sequences = KnownSequences()
         self._captures: dict[str, dict[int, Tensor]] = {}
 
@@ -189,10 +191,21 @@ class LocalExecutor:
             if self._first_layers is not None:
                 stream_TE, layers = self._first_layers.take(chunks, sequences)
             batch = self._batcher.build(chunks, sequences, wanted)
+            self._release_other_results(batch)
             states_NE = self._runner.forward(batch, layers, stream_TE)
         places = None if batch.rows_N is None else {row: i for i, row in enumerate(wanted)}
         hidden = _Hidden(states_NE, places)
         return LocalStep(self, chunks, sequences, starts, hidden, wanted)
+
+    def _release_other_results(self, batch: Batch) -> None:
+        """Let go of the arena that this long step doesn't use, if the last long one used it.
+
+        Recorded steps have one of their own. Both full would be twice the memory; to fill one again
+        takes about a hundredth of such a step.
+        """
+        if len(batch.token_ids_T) > SMALL_STEP and batch.is_fixed != self._is_last_fixed:
+            self._is_last_fixed = batch.is_fixed
+            self._kernels.release_memory()
 
     def _launch_ahead(
         self,

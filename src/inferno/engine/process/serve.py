@@ -63,9 +63,11 @@ from inferno.engine.sampling.constraints import Constraint
 from inferno.engine.warm_up import telling_of_first_kernels
 from inferno.errors import InfernoError, InvalidRequest
 from inferno.gguf.file import held_headers
+from inferno.limited.pool import NUM_CHILDREN
 from inferno.machine import own_memory, return_free_memory
 from inferno.options import EngineOptions
 from inferno.out_of_memory import is_out_of_memory, out_of_memory
+from inferno.plan.memory import SERVER_CHILD_BYTES, SERVER_GROWTH_BYTES
 from inferno.requests import Request, TokenEvent
 
 IDLE_STATS_SECONDS = 1.0
@@ -107,7 +109,8 @@ def serve(start: Start, link: Link) -> int:
         if torch.device(start.options.device).type == "cpu":
             give_way()
         progress = LoadProgress(link)
-        server_bytes = own_memory(os.getppid()) or 0
+        server_bytes = (own_memory(os.getppid()) or 0) + SERVER_GROWTH_BYTES
+        server_bytes += 2 * NUM_CHILDREN * SERVER_CHILD_BYTES
         with (
             held_headers(start.options.model),
             telling_of_first_kernels(start.options.device, progress.note_kernel),
