@@ -51,20 +51,15 @@ class Call(NamedTuple):
         return f"{self.module}:{self.line}"
 
 
-def _escaper() -> SpecialTokenEscaper:
-    return SpecialTokenEscaper(TOKENS)
-
-
 # Those that are made at run time: the module, the source of the pattern, and a maker of examples.
 MAKERS: dict[tuple[str, str], Callable[[], re.Pattern[Any]]] = {
     ("inferno.machine", "f'^{key}:\\\\s*(\\\\d+) kB$'"): lambda: re.compile(
         r"^MemAvailable:\s*(\d+) kB$", re.MULTILINE
     ),
     ("inferno.server.openai.request_types", "TOOL_NAME"): lambda: re.compile(TOOL_NAME),
-    ("inferno.text.special_token_escape", "f'({_any_of(tokens)})(?!{MARK})'"): lambda: (
-        _escaper()._token
+    ("inferno.text.special_token_escape", "_beginning_of(_beginnings(self._tokens))"): lambda: (
+        SpecialTokenEscaper(TOKENS)._start
     ),
-    ("inferno.text.special_token_escape", "_beginning_of(tokens)"): lambda: _escaper()._start,
 }
 
 

@@ -15,9 +15,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from inferno.config.decoder import DecoderConfig
+from inferno.config.families import read_model_config
 from inferno.errors import CheckpointError, ConfigError, ModelError
 from inferno.gguf.config import config_of, most_type, sampling_defaults
-from inferno.gguf.file import GgufModel, is_gguf_name, read_gguf
+from inferno.gguf.file import GgufModel, is_gguf_file, read_gguf
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.tokenizer import check_merges, tokenizer_files
 from inferno.json_file import MAX_JSON_BYTES, read_file, read_json
@@ -63,7 +65,20 @@ def model_files(path: Path) -> ModelFiles:
 
     Raises CheckpointError where a GGUF file is damaged.
     """
-    return _gguf_files(path) if is_gguf_name(path) and not path.is_dir() else FolderFiles(path)
+    return _gguf_files(path) if is_gguf_file(path) else FolderFiles(path)
+
+
+def model_config(
+    path: Path, hf_config: Mapping[str, Any], *, allow_unknown: bool = False
+) -> DecoderConfig:
+    """Return a model's config.json, read by `read_model_config`; errors name a GGUF file."""
+    place = config_place(path, is_gguf=is_gguf_file(path))
+    return read_model_config(hf_config, allow_unknown=allow_unknown, place=place)
+
+
+def config_place(place: object, *, is_gguf: bool) -> str:
+    """Return the name of a model's config in messages."""
+    return f"{place}: its metadata" if is_gguf else CONFIG
 
 
 class FolderFiles:

@@ -260,18 +260,35 @@ def test_llama_cpp_gives_the_logits_of_the_folder(name: str, tmp_path: Path) -> 
         edit_config(
             tmp_path / "hf", rope_parameters={**config["rope_parameters"], "truncate": True}
         )
+    found, due = logits_of(llama_cpp, tmp_path / "model.gguf"), logits(tmp_path / "hf")
+    assert (found - due).abs().max() <= 1e-5 * due.abs().max()
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "mxfp4"])
+def test_llama_cpp_reads_files_of_every_type(
+    type_name: str, model_type: str, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama.cpp reads these files")
+    config = {**QWEN_MOE, "norm_topk_prob": True} if model_type == "qwen3_moe" else {}
+    sizes = {**WIDE, "moe_intermediate_size": 256} if config else WIDE
+    save(tmp_path / "hf", model_type, **{**config, **sizes})
+    convert(tmp_path / "hf", tmp_path / "model.gguf", type_name)
+    convert(tmp_path / "model.gguf", tmp_path / "values.gguf", "f32")
+    found = logits_of(llama_cpp, tmp_path / "model.gguf")
+    due = logits(tmp_path / "values.gguf")
+    # llama.cpp rounds what it multiplies with: to the type of floats, to 8 bits beside blocks.
+    assert (found - due).norm() <= 0.05 * due.norm()
+
+
+def logits_of(llama_cpp: Any, path: Path) -> torch.Tensor:
+    """Return llama.cpp's logits, with keys and values in float32."""
     kept_as_float32 = {"type_k": 0, "type_v": 0}
     model = llama_cpp.Llama(
-        str(tmp_path / "model.gguf"),
-        n_ctx=256,
-        n_threads=1,
-        verbose=False,
-        logits_all=True,
-        **kept_as_float32,
+        str(path), n_ctx=256, n_threads=1, verbose=False, logits_all=True, **kept_as_float32
     )
     model.eval(IDS)
-    found, due = torch.from_numpy(model.scores[: len(IDS)].copy()), logits(tmp_path / "hf")
-    assert (found - due).abs().max() <= 1e-5 * due.abs().max()
+    return torch.from_numpy(model.scores[: len(IDS)].copy())
 
 
 REFUSED: dict[str, tuple[type[ModelError], str, dict[str, Any]]] = {

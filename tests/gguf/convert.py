@@ -293,3 +293,39 @@ _UNITS = {
     "IQ4_NL": (2e-4, 0.0),
     "IQ4_XS": (1e-5, 0.0),
 }
+
+
+def rewrite(path: Path, changes: dict[str, Any]) -> None:
+    """Change metadata of a file; None removes an entry."""
+    reader = gguf.GGUFReader(path)
+    other = path.with_suffix(".new")
+    writer = gguf.GGUFWriter(other, reader.fields["general.architecture"].contents())
+    copy_fields(reader, writer, changes)
+    for one in reader.tensors:
+        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    other.replace(path)
+
+
+def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[str, Any]) -> None:
+    left = {
+        name: (one.types[0], one.contents(), one.types[-1])
+        for name, one in reader.fields.items()
+        if not name.startswith("GGUF.") and name != "general.architecture"
+    }
+    for name, value in changes.items():
+        left.pop(name, None)
+        if isinstance(value, str):
+            writer.add_string(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
+        elif isinstance(value, float):
+            writer.add_float32(name, value)
+        elif value is not None:
+            writer.add_uint32(name, value)
+    for name, (kind, value, element) in left.items():
+        sub_type = element if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, value, kind, sub_type)

@@ -183,10 +183,38 @@ def words(rule: PreTokenizer, text: str) -> list[str]:
         ("deepseek-v3", "Ab 中文12345 .x", "Ab| |中文|123|45| .|x"),
         ("falcon", "a+b 12345", "a|+|b| |123|45"),
         ("default", "a+b 1234567", "a|+|b| |123|456|7"),
+        ("seed-coder", "I'LL 12!!\n\nx", "I|'LL| |1|2|!!|\n\n|x"),
+        ("pixtral", "IT's 12345!!\n", "IT|'s| |123|45|!!\n"),
+        ("minerva-7b", "a 1234", "a| |1|2|3|4"),
     ],
 )
 def test_a_text_is_cut_into_words(pre: str, text: str, expected: str) -> None:
     assert words(PRE_TOKENIZERS[pre], text) == expected.split("|")
+
+
+@pytest.mark.parametrize(
+    ("pre", "like"),
+    [
+        *(("pixtral", "llama-bpe"), ("midm-2.0", "llama-bpe"), ("falcon-h1", "llama-bpe")),
+        *(("gigachat", "gpt-2"), ("a.x-4.0", "gpt-2"), ("mellum", "gpt-2"), ("jais", "gpt-2")),
+        *(("granite-docling", "gpt-2"), ("minerva-7b", "smollm"), ("kanana2", "gpt-4o")),
+        ("kormo", "deepseek-r1-qwen"),
+    ],
+)
+def test_names_that_llama_cpp_gives_one_rule_have_it(pre: str, like: str) -> None:
+    """The pairs are those of llama.cpp's src/llama-vocab.cpp."""
+    assert PRE_TOKENIZERS[pre] == PRE_TOKENIZERS[like]
+
+
+def test_without_a_rules_name_texts_are_cut_by_the_default_and_that_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metadata = small_byte_level(pre="default")
+    due = tokenizer_files(metadata)
+    assert not caplog.messages
+    del metadata[KEYS + "pre"]
+    assert tokenizer_files(metadata) == due
+    assert "the file has no tokenizer.ggml.pre" in caplog.text
 
 
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
@@ -415,6 +443,22 @@ def test_a_damaged_sentence_piece_vocabulary_is_refused(
         tokenizer_files(small_sentence_piece(**wrong))
 
 
+NO_TOKEN = 2**32 - 1  # -1, as converters write it
+
+
+@pytest.mark.parametrize("small", [small_sentence_piece, small_byte_level])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"padding_token_id": NO_TOKEN},
+        {"unknown_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eot_token_id": NO_TOKEN},
+        {"padding_token_id": 5000, "unknown_token_id": -1},
+    ],
+)
+def test_an_id_of_no_token_is_none(named: dict[str, int], small: Any) -> None:
+    assert tokenizer_files(small(**named)) == tokenizer_files(small())
+
+
 @pytest.mark.parametrize(
     ("pieces", "message"),
     [
@@ -439,7 +483,7 @@ def test_pieces_that_would_take_too_long_are_refused(pieces: list[str], message:
     ("wrong", "message"),
     [
         ({"pre": "klingon"}, "pre: found 'klingon', but expected one of default, .*qwen2"),
-        ({"pre": None}, "pre: found nothing"),
+        ({"pre": 5}, "pre: found 5"),
         ({"merges": None}, "merges: found nothing"),
         ({"merges": [["t", "h"]]}, r"merges: found a list with \['t', 'h'\]"),
         ({"add_bos_token": True}, "bos_token_id: found nothing, .* that add_bos_token asks for"),

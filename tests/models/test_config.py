@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from inferno.config.families import ARCHITECTURES, read_model_config
 from inferno.config.reader import ConfigReader
@@ -111,6 +113,16 @@ def test_yarn_temperature_follows_the_paper() -> None:
     assert rope.scaling.attention_factor == pytest.approx(1.1386294361)  # 0.1 ln 4 + 1
 
 
+def test_a_part_of_yarns_temperature_is_not_read_as_by_transformers() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    part = {**scaling, "attn_factor": 0.8782488562869419}  # DeepSeek-R1-0528-Qwen3-8B's
+    ours = read_model_config(llama(rope_scaling=part)).rope.scaling
+    assert isinstance(ours, YarnScaling)
+    theirs = LlamaConfig(**llama(rope_scaling=part))
+    _, due = ROPE_INIT_FUNCTIONS["yarn"](theirs, torch.device("cpu"))
+    assert ours.attention_factor == pytest.approx(due)
+
+
 def test_yarn_stretches_the_context() -> None:
     scaling = {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 128}
     assert read_model_config(llama(rope_scaling=scaling)).max_model_len == 512
@@ -129,6 +141,28 @@ def test_yarn_stretches_the_context() -> None:
 )
 def test_harmless_keys_of_published_checkpoints_are_accepted(changes: dict[str, Any]) -> None:
     assert read_model_config(llama(**changes))
+
+
+QWEN3_CODER = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "qkv_bias": False,
+    "shared_expert_intermediate_size": 0,
+    "use_qk_norm": True,
+}
+
+
+def test_qwen3_coders_keys_are_accepted_at_its_values_alone() -> None:
+    assert read_model_config(llama(**QWEN3_CODER)).mixture
+    for key, other in (
+        ("qkv_bias", True),
+        ("shared_expert_intermediate_size", 64),
+        ("use_qk_norm", False),
+    ):
+        with pytest.raises(ConfigError, match=key):
+            read_model_config(llama(**{**QWEN3_CODER, key: other}))
 
 
 @pytest.mark.parametrize(

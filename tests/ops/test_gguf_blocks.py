@@ -9,9 +9,10 @@ import torch
 from gguf.quants import dequantize
 
 from inferno.gguf.tensor_types import BY_NAME
-from inferno.ops.gguf_blocks import can_decode, decode
+from inferno.ops.gguf_blocks import decode
+from inferno.quantization import KEPT_BLOCKS
 
-DECODED = [name for name, each in BY_NAME.items() if can_decode(name)]
+DECODED = list(KEPT_BLOCKS)
 DUE = (
     *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
     *("IQ4_NL", "IQ4_XS", "MXFP4"),

@@ -87,6 +87,27 @@ def test_scales_that_are_no_numbers_make_none_of_other_blocks(name: str) -> None
     assert np.isnan(found[1]).all()
 
 
+@pytest.mark.parametrize("name", REPACKED)
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_no_finite_value_becomes_infinite(name: str) -> None:
+    each = BY_NAME[name]
+    blocks = np.random.default_rng(1).integers(0, 256, (50, each.block_bytes), dtype=np.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = 252
+    for unit in (2000.0, 4000.0, -65504.0):
+        _set_units(name, blocks, unit)
+        due = _due(name, blocks)
+        assert np.isfinite(due).all()
+        try:
+            found = _kept(name, blocks)
+        except OverflowError:
+            assert name == "IQ4_XS"
+            assert abs(unit) * 32 > np.finfo(np.float16).max
+        else:
+            error = np.linalg.norm(found / 1e6 - due / 1e6) / np.linalg.norm(due / 1e6)
+            assert error < 0.01
+
+
 def _kept(name: str, blocks: Array) -> Array:
     format = KEPT_BLOCKS[name].format
     parts = repack(name, torch.from_numpy(blocks.copy()))

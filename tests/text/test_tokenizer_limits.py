@@ -13,7 +13,7 @@ from inferno.errors import TokenizerError
 from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
 from tests.text.charsmaps import charsmap, units
-from tests.text.loaded import write_tokenizer
+from tests.text.loaded import added_token, write_tokenizer
 from tests.text.made import made_spec
 
 Spec = dict[str, Any]
@@ -104,6 +104,10 @@ def huge_id(spec: Spec) -> None:
     spec["model"]["vocab"]["x" * 9] = 2**31
 
 
+def many_special_tokens(spec: Spec) -> None:
+    spec["added_tokens"] += [added_token(300 + i, f"<|{i}|>") for i in range(2**14)]
+
+
 def huge_token(spec: Spec) -> None:
     spec["model"]["vocab"]["x" * 5000] = 300
 
@@ -189,6 +193,7 @@ HOSTILE: dict[str, tuple[Callable[[Spec], None], str]] = {
         "times as long",
     ),
     "many decoders": (decode(*[{"type": "Fuse"}] * 5000), "stages"),
+    "many special tokens": (many_special_tokens, "more than 16384 special tokens"),
     "a huge token": (huge_token, "token of more than"),
     "words of any length": (huge_words, "max_input_chars_per_word"),
 }

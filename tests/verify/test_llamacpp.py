@@ -26,7 +26,7 @@ from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.outcome import Report, Row
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
-from tests.gguf.convert import gpt_oss_blocks, write_gguf
+from tests.gguf.convert import gpt_oss_blocks, rewrite, write_gguf
 from tests.models.test_against_transformers import GPT_OSS, LLAMA3, QWEN_MOE, YARN
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import save_tiny
@@ -239,6 +239,17 @@ def test_logits_in_float32_are_those_of_llama_cpp(
     path = write_gguf(tmp_path / "m.gguf", model)
     if kind == "gpt_oss":
         round_the_ramp(path, monkeypatch)
+    report = verified(path, against="llama.cpp")
+    assert report.passed, report.verdict
+    assert row(report, "8").measures[0].relative_error < CLOSE
+
+
+@has_llama_cpp
+@pytest.mark.parametrize("name", ["attn_factor", "yarn_attn_factor"])
+def test_yarns_temperature_is_that_of_llama_cpp(name: str, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3", vocab_size=VOCAB, rope_parameters=YARN)
+    path = write_gguf(tmp_path / "m.gguf", model)
+    rewrite(path, {f"qwen3.rope.scaling.{name}": 0.8782488562869419})
     report = verified(path, against="llama.cpp")
     assert report.passed, report.verdict
     assert row(report, "8").measures[0].relative_error < CLOSE

@@ -17,11 +17,13 @@ from torch import Tensor
 
 from inferno import ops
 from inferno.engine.build import build_engine
-from inferno.errors import CheckpointError, ConfigError, ModelError, UnknownArchitecture
-from inferno.model_files import model_files
+from inferno.errors import CheckpointError
+from inferno.gguf.tensor_types import BY_NAME
 from inferno.ops import RowRanges
 from inferno.ops.cpu.panels import PanelWeight
 from inferno.options import EngineOptions
+from inferno.plan.memory import make_plan
+from inferno.plan.report import unpacked_lines
 from inferno.plan.shape import read_shape
 from inferno.quantization import INT8
 from inferno.weights.checkpoint import Checkpoint
@@ -29,8 +31,8 @@ from inferno.weights.open import open_checkpoint
 from tests.data import data_path
 from tests.engine.local import executor_of
 from tests.fuzz.gguf_parts import Described, take_apart
-from tests.gguf.convert import write_gguf
-from tests.gguf.files import ARRAY, Q8_0, STRING, Parts, entry, tensor, text, uint32
+from tests.gguf.convert import copy_fields, write_gguf
+from tests.gguf.files import Q8_0, STRING, Parts, entry, tensor, text, uint32
 from tests.models.test_against_transformers import LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.tiny import expected_logits, save_tiny
 
@@ -164,6 +166,12 @@ def test_what_is_kept_otherwise_is_told_with_its_error_and_counted(
     assert "MiB of Q2_K become q8_0 (off by 0.50%)" in told
     assert "MiB of IQ4_XS become q8_0 (off by 0.02%)" in told
     assert "Q4_K" not in told
+    assert [one.levelname for one in caplog.records if "become" in one.message] == ["WARNING"]
+    plan = make_plan(read_shape(path), EngineOptions(model=path), None)
+    lines = "\n".join(unpacked_lines(plan))
+    assert "of Q3_K become q6_k (exactly): " in lines
+    assert "of Q2_K become q8_0 (off by 0.50%): " in lines
+    assert "of IQ4_XS become q8_0 (off by 0.02%): " in lines
     modules = dict(executor_of(engine)._runner._model.named_modules())
     down: Any = vars(modules["model.layers.0.mlp.down_proj"])["weight"]
     assert down.num_bytes == 512 * 256 * 34 // 32
@@ -372,108 +380,6 @@ def test_a_number_that_is_a_long_text_is_shortened(number: int, tmp_path: Path) 
     assert str(problem.value).isprintable()
 
 
-@pytest.mark.parametrize("kind", ["clip", "bert", None])
-def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "x.gguf", kind or "llama")
-    if kind is None:
-        writer.add_type("adapter")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    with pytest.raises(UnknownArchitecture, match=kind or "adapter"):
-        build_engine(EngineOptions(model=tmp_path / "x.gguf", device="cpu"))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("llama.rope.dimension_count", 4, "dimension_count is 4, and heads have a size of 12"),
-        ("llama.attention.value_length", 8, "value_length is 8"),
-        ("llama.attention.head_count", 0, "head_count must be an integer of at least 1"),
-        ("llama.expert_count", 8, "lacks llama.expert_used_count"),
-        ("llama.expert_count", "eight", "llama.expert_count must be a number, not eight"),
-        ("llama.expert_used_count", 2, "llama.expert_used_count is 2, expected 0"),
-        ("llama.rope.scaling.type", "longrope", "longrope.*expected none, linear or yarn"),
-        ("llama.rope.scaling.yarn_log_multiplier", 2, "yarn_log_multiplier"),
-        ("llama.attention.key_length", 3, "heads have a size of 3"),
-        ("llama.block_count", "five", "block_count must be a number, not five"),
-        ("llama.context_length", None, "lacks llama.context_length"),
-    ],
-)
-def test_metadata_that_changes_the_maths_is_refused(
-    name: str, value: Any, words: str, tmp_path: Path
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
-    rewrite(path, {name: value})
-    with pytest.raises(ConfigError, match=words) as problem:
-        build_engine(EngineOptions(model=path, device="cpu"))
-    assert str(path) in str(problem.value)
-
-
-def test_no_experts_are_a_number_of_them(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
-    rewrite(path, {"llama.expert_count": 0, "llama.expert_used_count": 0})
-    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
-
-
-def test_a_list_in_the_place_of_a_number_is_counted(tmp_path: Path) -> None:
-    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
-    parts = take_apart(path.read_bytes())
-    for one in parts.entries:
-        if one.key == b"llama.block_count":
-            one.type, one.value = ARRAY, struct.pack("<IQ", STRING, 3) + text(b"x" * 1000) * 3
-    path.write_bytes(parts.content())
-    with pytest.raises(ConfigError, match="must be a number, not 3 values"):
-        build_engine(EngineOptions(model=path, device="cpu"))
-
-
-def test_a_scaling_factor_without_a_type_is_linear(tmp_path: Path) -> None:
-    linear = {"rope_type": "linear", "factor": 4.0}
-    model = save_tiny(tmp_path / "hf", "llama", rope_parameters=linear)
-    path = write_gguf(tmp_path / "m.gguf", model)
-    rewrite(path, {"llama.rope.scaling.type": None})
-    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
-
-
-@pytest.mark.parametrize(
-    ("changed", "due"),
-    [
-        ({"type": "yarn", "original_context_length": 64}, {"rope_type": "yarn", "factor": 1.0}),
-        ({"type": "linear", "factor": None}, {"rope_type": "linear", "factor": 1.0}),
-        ({"type": "linear", "factor": 0.0}, {"rope_type": "linear", "factor": 1.0}),
-        ({"type": "none", "scale": 4.0}, None),
-        ({"type": "yarn", "scale": 4.0}, {"rope_type": "yarn", "factor": 4.0}),
-    ],
-)
-def test_scaling_that_is_said_in_part_means_what_it_does_in_llama_cpp(
-    changed: dict[str, Any], due: dict[str, Any] | None, tmp_path: Path
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", "llama"))
-    older = {"llama.rope.scale_linear": changed.pop("scale", None)}
-    rewrite(path, {f"llama.rope.scaling.{key}": value for key, value in changed.items()} | older)
-    found = model_files(path).json("config.json", error=ConfigError)["rope_scaling"]
-    assert found is None if due is None else due.items() <= found.items()
-
-
-@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama"])
-def test_without_a_number_of_key_heads_there_are_as_many_as_of_queries(
-    kind: str, tmp_path: Path
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", save_tiny(tmp_path / "hf", kind, num_key_value_heads=4))
-    rewrite(path, {f"{kind}.attention.head_count_kv": None})
-    assert torch.equal(logits(path, IDS), logits(tmp_path / "hf", IDS))
-
-
-def test_unreadable_types_are_named(tmp_path: Path) -> None:
-    path = write_gguf(
-        tmp_path / "m.gguf",
-        save_tiny(tmp_path / "hf", "llama", hidden_size=256, head_dim=16),
-        type_name="TQ2_0",
-    )
-    with pytest.raises(ModelError, match="TQ2_0"):
-        build_engine(EngineOptions(model=path, device="cpu"))
-
-
 LLAMA = [
     entry("general.architecture", STRING, text("llama")),
     uint32("llama.attention.head_count", 4),
@@ -520,6 +426,19 @@ def test_blocks_are_those_of_matrices_alone(tmp_path: Path) -> None:
         assert info.dtype == "Q8_0", "a type that the loader names and refuses"
 
 
+def test_scales_that_no_kept_format_holds_are_refused_with_the_tensors_name(tmp_path: Path) -> None:
+    path, type_ = tmp_path / "m.gguf", BY_NAME["IQ4_XS"]
+    block = bytearray(type_.block_bytes)  # all of its codes are -127, and scales -32
+    block[:2] = struct.pack("<e", 4000.0)
+    tensors = [tensor("blk.0.attn_v.weight", [256, 1], type_number=type_.number)]
+    path.write_bytes(Parts(entries=LLAMA, tensors=tensors, data=bytes(block) + bytes(24)).content())
+    name = "model.layers.0.self_attn.v_proj.weight"
+    with open_checkpoint(path) as checkpoint:
+        assert read(checkpoint, name).tolist() == [[4000.0 * -32 * -127] * 256]
+        with pytest.raises(CheckpointError, match=f"'{name}' has blocks of IQ4_XS whose scales"):
+            checkpoint.read_as_kept(name, checkpoint.stored[name].format)
+
+
 NAMES = [f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 
@@ -547,39 +466,3 @@ def save_split(folder: Path, names: Sequence[str] = NAMES) -> Path:
         writer.write_tensors_to_file()
         writer.close()
     return whole
-
-
-def rewrite(path: Path, changes: dict[str, Any]) -> None:
-    """Change metadata of a file; None removes an entry."""
-    reader = gguf.GGUFReader(path)
-    other = path.with_suffix(".new")
-    writer = gguf.GGUFWriter(other, reader.fields["general.architecture"].contents())
-    copy_fields(reader, writer, changes)
-    for one in reader.tensors:
-        writer.add_tensor(one.name, np.array(one.data), raw_dtype=one.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    other.replace(path)
-
-
-def copy_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changes: dict[str, Any]) -> None:
-    left = {
-        name: (one.types[0], one.contents(), one.types[-1])
-        for name, one in reader.fields.items()
-        if not name.startswith("GGUF.") and name != "general.architecture"
-    }
-    for name, value in changes.items():
-        left.pop(name, None)
-        if isinstance(value, str):
-            writer.add_string(name, value)
-        elif isinstance(value, list):
-            writer.add_array(name, value)
-        elif isinstance(value, float):
-            writer.add_float32(name, value)
-        elif value is not None:
-            writer.add_uint32(name, value)
-    for name, (kind, value, element) in left.items():
-        sub_type = element if kind == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(name, value, kind, sub_type)

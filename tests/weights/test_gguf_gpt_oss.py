@@ -22,11 +22,11 @@ from inferno.ops.cpu.panels import PanelExperts
 from inferno.options import EngineOptions
 from inferno.quantization import INT8, MXFP4
 from tests.engine.local import executor_of
-from tests.gguf.convert import gguf_tensors, gpt_oss_blocks, write_gguf
+from tests.gguf.convert import gguf_tensors, gpt_oss_blocks, rewrite, write_gguf
 from tests.models.test_against_transformers import GPT_OSS, TOLERANCE
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import expected_logits, save_tiny
-from tests.weights.test_gguf import IDS, logits, rewrite
+from tests.weights.test_gguf import IDS, logits
 
 needs_kernels = pytest.mark.skipif(
     not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here"
@@ -169,9 +169,8 @@ def test_the_ramp_of_yarn_is_that_of_the_file(tmp_path: Path) -> None:
     [
         ("rope.scaling.type", None, "rope.scaling.type is 'linear', expected yarn"),
         ("rope.scaling.type", "linear", "rope.scaling.type is 'linear', expected yarn"),
-        ("rope.scaling.yarn_attn_factor", 2.0, "yarn_attn_factor is 2, expected 1"),
         ("rope.scaling.yarn_ext_factor", 0.5, "yarn_ext_factor is 0.5, expected 1 or -1"),
-        ("rope.scaling.attn_factor", 0.5, "attn_factor is 0.5, expected 1"),
+        ("rope.scaling.attn_factor", -0.5, "attention_factor must be a finite number above 0"),
         ("rope.freq_base_swa", 1e4, "freq_base_swa is 10000, expected 50000"),
         ("attention.sliding_window_pattern", [True], "layer_types must name"),
         ("attention.sliding_window_pattern", "two", "an integer of at least 1, or truth values"),

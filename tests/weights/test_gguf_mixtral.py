@@ -23,10 +23,10 @@ from inferno.plan.speed import expected_speed
 from inferno.quantization import INT8
 from tests.cli.test_plan import FIGURES
 from tests.fuzz.gguf_parts import take_apart
-from tests.gguf.convert import write_gguf
+from tests.gguf.convert import rewrite, write_gguf
 from tests.models.test_against_transformers import TOLERANCE
 from tests.tiny import expected_logits, save_tiny
-from tests.weights.test_gguf import IDS, logits, rewrite
+from tests.weights.test_gguf import IDS, logits
 
 needs_kernels = pytest.mark.skipif(
     not ops.has_kernels(torch.device("cpu"), INT8), reason="no kernels here"
@@ -89,8 +89,11 @@ def test_blocks_of_experts_stay_what_they_are(
     assert plan.weights_bytes <= actual.weights_bytes <= plan.weights_bytes + padding
     other = write_gguf(tmp_path / "other.gguf", model, blocks=TYPES[name])
     speeds = [expected_speed(read_shape(one), plan, FIGURES) for one in (path, other)]
-    assert speeds[0].decode == pytest.approx(speeds[1].decode)
-    assert speeds[0].prefill == pytest.approx(speeds[1].prefill)
+    one_speed, other_speed = speeds
+    assert one_speed is not None
+    assert other_speed is not None
+    assert one_speed.decode == pytest.approx(other_speed.decode)
+    assert one_speed.prefill == pytest.approx(other_speed.prefill)
 
 
 def test_it_is_the_model_of_its_folder(are_experts_apart: bool, tmp_path: Path) -> None:

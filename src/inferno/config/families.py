@@ -15,6 +15,8 @@ from inferno.config.windows import num_layers, read_layer_windows, refuse_window
 from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.quantization import BLOCKS_OF_GGUF, PACKED_HERE
 
+_CONFIG = "config.json"  # with which messages of this package begin
+
 # The sections that say how weights are packed.
 QUANTIZATION_KEYS = ("quantization_config", "compression_config")
 
@@ -42,9 +44,21 @@ def find_family(hf_config: Mapping[str, Any]) -> Family:
 
 
 def read_model_config(
-    hf_config: Mapping[str, Any], *, allow_unknown: bool = False
+    hf_config: Mapping[str, Any], *, allow_unknown: bool = False, place: str = _CONFIG
 ) -> DecoderConfig:
-    """Read config.json as the model's own config; every key is read, inert, or refused."""
+    """Read config.json as the model's own config; every key is read, inert, or refused.
+
+    place  the name of what the config was made of, in messages.
+    """
+    try:
+        return _read_model_config(hf_config, allow_unknown=allow_unknown)
+    except ConfigError as problem:
+        if place == _CONFIG:
+            raise
+        raise ConfigError(place + str(problem).removeprefix(_CONFIG)) from None
+
+
+def _read_model_config(hf_config: Mapping[str, Any], *, allow_unknown: bool) -> DecoderConfig:
     family = find_family(hf_config)
     reader = ConfigReader(hf_config, allow_unknown=allow_unknown)
     reader.must_be("is_encoder_decoder", False)
@@ -124,6 +138,10 @@ def _read_qwen3(config: ConfigReader) -> DecoderConfig:
 def _read_qwen3_moe(config: ConfigReader) -> DecoderConfig:
     """Read a Qwen3MoeForCausalLM config.json; windows, which no model has, are refused."""
     refuse_windows(config)
+    # Qwen3-Coder's config has these of its forerunners, which had shared experts.
+    config.must_be("shared_expert_intermediate_size", 0)
+    config.must_be("qkv_bias", False)
+    config.must_be("use_qk_norm", True)
     has_bias = config.boolean("attention_bias", False)
     decoder = read_decoder(
         config,

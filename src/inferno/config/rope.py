@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from inferno.config.reader import ConfigReader
 from inferno.errors import ConfigError
 
-_INERT_ROPE = frozenset({"finetuned"})
+# DeepSeek-R1-0528-Qwen3-8B has an attn_factor, which transformers and llama.cpp don't read.
+_INERT_ROPE = frozenset({"finetuned", "attn_factor"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +137,9 @@ def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> Yarn
     factor = section.number("factor", max_positions / original)
     mscale = section.number("mscale", 0.0, may_be_low=True)
     mscale_all = section.number("mscale_all_dim", 0.0, may_be_low=True)
-    default_factor = _yarn_temperature(factor, 1.0)
+    default_factor = yarn_temperature(factor)
     if mscale > 0 and mscale_all > 0:
-        default_factor = _yarn_temperature(factor, mscale) / _yarn_temperature(factor, mscale_all)
+        default_factor = yarn_temperature(factor, mscale) / yarn_temperature(factor, mscale_all)
     return YarnScaling(
         factor=factor,
         original_max_positions=original,
@@ -149,5 +150,6 @@ def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> Yarn
     )
 
 
-def _yarn_temperature(factor: float, mscale: float) -> float:
+def yarn_temperature(factor: float, mscale: float = 1.0) -> float:
+    """Return what multiplies cosines and sines where positions are stretched by a factor."""
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0

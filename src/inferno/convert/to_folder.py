@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import QUANTIZATION_KEYS, read_model_config
+from inferno.config.families import QUANTIZATION_KEYS
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import kind_of_model
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
@@ -34,6 +34,7 @@ from inferno.model_files import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     ModelFiles,
+    model_config,
     model_files,
 )
 from inferno.quantization import PACKED_HERE
@@ -67,7 +68,7 @@ def write_folder(
     """
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
-    config = read_model_config(hf_config)
+    config = model_config(model, hf_config)
     kind = kind_of_model(hf_config)
     with open_checkpoint(model) as checkpoint:
         checked_model(checkpoint, hf_config, config)

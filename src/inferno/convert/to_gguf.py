@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import read_model_config
 from inferno.convert.encoder import encoder
 from inferno.convert.metadata import check_config, config_metadata, kind_of_model, rope_factors
 from inferno.convert.new_file import Written, check_target, new_file, refuse_own
@@ -24,7 +23,7 @@ from inferno.gguf.file import is_gguf_name, read_gguf
 from inferno.gguf.header import Value
 from inferno.gguf.names import ROPE_FACTORS
 from inferno.gguf.writer import NewTensor, file_size, make_header, write_tensor
-from inferno.model_files import CONFIG, ModelFiles, model_files
+from inferno.model_files import CONFIG, ModelFiles, model_config, model_files
 from inferno.models import find_model
 from inferno.weights.checkpoint import Checkpoint
 from inferno.weights.loader import check_weights
@@ -60,7 +59,7 @@ def write_gguf(
     check_target(target, replace=replace, source=model)
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
-    config = read_model_config(hf_config)
+    config = model_config(model, hf_config)
     kind = kind_of_model(hf_config)
     _refuse_unread(config, kind)
     with open_checkpoint(model) as checkpoint:

@@ -17,7 +17,6 @@ import torch
 from inferno import ops
 from inferno.compiled_kernels import warn_if_missing
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import read_model_config
 from inferno.engine.engine import Engine
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import (
@@ -74,7 +73,7 @@ from inferno.machine import (
     readable_size,
     return_free_memory,
 )
-from inferno.model_files import CONFIG, model_files
+from inferno.model_files import CONFIG, model_config, model_files
 from inferno.ops import AttentionKind, KernelContext, LayerKV
 from inferno.options import SPECULATIONS, EngineOptions
 from inferno.plan.choices import asked_dtype, choose_num_host_blocks
@@ -128,7 +127,7 @@ def build_engine(
     option.
     """
     hf_config = read_hf_config(options.model)
-    config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+    config = model_config(options.model, hf_config, allow_unknown=options.allow_unknown_config)
     max_model_len = _context(options, config)
     device = find_device(options.device)
     dtype = _compute_dtype(options, hf_config, device)
@@ -268,7 +267,7 @@ def _capture(engine: Engine, steps: Sequence[WarmUpStep], captures: Progress | N
 def problem_with(path: Path) -> str | None:
     """Return why a model with this config can't be run; None if it can."""
     try:
-        read_model_config(read_hf_config(path))
+        model_config(path, read_hf_config(path))
     except ModelError as problem:
         return str(problem)
     return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from inferno.config.rope import yarn_temperature
 from inferno.errors import ConfigError, UnknownArchitecture
 from inferno.gguf.header import GgufTensor, Value
 from inferno.quantization import BLOCKS_OF_GGUF
@@ -53,6 +54,8 @@ _MOST_LAYERS = 1024  # more is a damaged file, which the reader of config.json r
 
 # Keys that change nothing about the forward pass, or that other parts read.
 _INERT = {"vocab_size", "rope.scaling.finetuned"}
+# What older converters write of rows that lie as rotary pairs, as they do in all files of the kind.
+_PERMUTED_LAYOUT = "Meta AI original pth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ _FAMILIES = {
         "qwen3_moe",
         _MIXTURE_SIZES,
         {"norm_topk_prob": True, "decoder_sparse_step": 1, "use_sliding_window": False},
+        zeros=("expert_shared_feed_forward_length", "expert_shared_count"),
     ),
     "gpt-oss": _Family(
         "GptOssForCausalLM",
@@ -205,8 +209,10 @@ def config_of(
     stored        GGUF's name of the type that most values have.
     rope_factors  the divisor of each rotary frequency, if the file has a tensor of them.
 
-    Raises ConfigError where a key is missing, of the wrong type, or unknown: unknown keys may
-    change the result.
+    Unknown keys of the architecture are there by their own names, for the reader of config.json to
+    refuse: they may change the result.
+
+    Raises ConfigError where a key is missing, or of the wrong type.
     """
     kind = kind_of(metadata)
     family = _FAMILIES[kind]
@@ -238,8 +244,9 @@ def config_of(
     for key in family.zeros:
         keys.must_be(key, 0)
     keys.ignore(*family.unused)
-    keys.refuse_unread()
-    return values
+    if family.is_permuted:
+        keys.ignore_text("tensor_data_layout", _PERMUTED_LAYOUT)
+    return values | keys.unread()
 
 
 # What generation_config.json calls the authors' recommendations, by what follows
@@ -337,15 +344,15 @@ class _Keys:
         value: str | None = self._get(key, True, lambda value: isinstance(value, str), "a text")
         return value
 
-    def refuse_unread(self) -> None:
-        """Refuse keys that nobody asked for."""
-        unread = sorted(self._values.keys() - self._read - _INERT)
-        if unread:
-            shown = ", ".join(f"{self._prefix}{key}"[:64] for key in unread[:20])
-            raise ConfigError(
-                f"its metadata has keys that inferno doesn't know and that may change the result: "
-                f"{shown}"
-            )
+    def ignore_text(self, key: str, harmless: str) -> None:
+        """Take a key as read where it has this value."""
+        if self._values.get(key) == harmless:
+            self.ignore(key)
+
+    def unread(self) -> dict[str, Value]:
+        """Return what nobody asked for, by whole names."""
+        left = self._values.keys() - self._read - _INERT
+        return {self.name_of(key): self._values[key] for key in sorted(left)}
 
     def _get(
         self, key: str, is_optional: bool, is_right: Callable[[object], bool], expected: str
@@ -396,7 +403,8 @@ def _rope_scaling(
             f"{keys.name_of('rope.scaling.type')} is {quoted(kind)}, expected yarn, with which "
             "this model was trained"
         )
-    keys.must_be("rope.scaling.attn_factor", 1)
+    if kind != "yarn":
+        keys.must_be("rope.scaling.attn_factor", 1)
     keys.must_be("rope.freq_base_swa", values["rope_theta"])
     if factors is not None:
         if kind != "none":
@@ -409,7 +417,11 @@ def _rope_scaling(
         return None
     scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or _USUAL_SCALING}
     if kind == "yarn":
-        keys.must_be("rope.scaling.yarn_attn_factor", 1)
+        # Which llama.cpp doesn't read for these architectures. Converters write two things there:
+        # attention_factor of config.json, which is the whole, and attn_factor, a part of it.
+        keys.ignore("rope.scaling.yarn_attn_factor")
+        if (part := keys.number("rope.scaling.attn_factor", is_optional=True)) is not None:
+            scaling["attention_factor"] = part * yarn_temperature(scaling["factor"])
         keys.must_be("rope.scaling.yarn_ext_factor", 1, -1)  # -1: as the type has it
         scaling["original_max_position_embeddings"] = original or values["max_position_embeddings"]
         scaling |= {

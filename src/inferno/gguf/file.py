@@ -22,6 +22,9 @@ from inferno.untrusted_json import Malformed, quoted
 _SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_SHARDS = 999
 
+# What to do about a file whose parts don't fit together.
+OTHER_FILE = "download the file again, or take another one of the model"
+
 # Headers that somebody holds. Parsing one with a vocabulary takes longer than all else of it.
 _held: WeakValueDictionary[FileIdentity, GgufHeader] = WeakValueDictionary()
 
@@ -43,6 +46,11 @@ class GgufModel:
 def is_gguf_name(path: Path) -> bool:
     """Return whether a file's name says that it is a GGUF file."""
     return path.suffix.lower() == ".gguf"
+
+
+def is_gguf_file(path: Path) -> bool:
+    """Return whether a path is that of a GGUF file, by its name; a folder's never is."""
+    return is_gguf_name(path) and not path.is_dir()
 
 
 def no_tensors(path: Path) -> CheckpointError:

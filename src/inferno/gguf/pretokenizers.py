@@ -52,6 +52,8 @@ _LLAMA_3 = "|".join(
     [_CONTRACTIONS, _START + r"\p{L}+", r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", _SPACES]
 )
 _QWEN_2 = _LLAMA_3.replace("{1,3}", "")
+# Signs don't take the ends of lines behind them.
+_SEED_CODER = _QWEN_2.replace(r"]+[\r\n]*", "]+")
 _QWEN_35 = "|".join(
     [
         _CONTRACTIONS,
@@ -126,19 +128,29 @@ _DIGITS = PreTokenizer((_QWEN_2,))
 _O200K = PreTokenizer((_GPT_4O,))
 _V3 = PreTokenizer(_DEEPSEEK_V3)
 
+DEFAULT = "default"  # of files that name no rule, too
 PRE_TOKENIZERS = {
-    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    **dict.fromkeys(["gpt-2", "phi-2", "mpt", "olmo", "exaone4", "trillion"], _WORDS),
+    DEFAULT: PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
     **dict.fromkeys(
-        ["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], _WORDS_AND_DIGITS
+        ["gpt-2", "phi-2", "mpt", "olmo", "exaone4", "trillion", "jais", "gigachat", "a.x-4.0"],
+        _WORDS,
+    ),
+    **dict.fromkeys(["mellum", "granite-docling"], _WORDS),
+    **dict.fromkeys(
+        ["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
+        _WORDS_AND_DIGITS,
     ),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", GPT_2, "[0-9][0-9][0-9]")),
-    **dict.fromkeys(["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2"], _LLAMA),
+    **dict.fromkeys(
+        ["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral", "midm-2.0"],
+        _LLAMA,
+    ),
     **dict.fromkeys(["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], _LONGER_NUMBERS),
     "qwen2": PreTokenizer((_QWEN_2,), is_nfc=True),
     "qwen35": PreTokenizer((_QWEN_35,), is_nfc=True),
-    **dict.fromkeys(["deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan"], _DIGITS),
-    **dict.fromkeys(["gpt-4o", "llama4"], _O200K),
+    **dict.fromkeys(["deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "kormo"], _DIGITS),
+    "seed-coder": PreTokenizer((_SEED_CODER,)),
+    **dict.fromkeys(["gpt-4o", "llama4", "kanana2"], _O200K),
     "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, adds_bos=True),
     "deepseek-llm": PreTokenizer(_DEEPSEEK_LLM),
     "deepseek-coder": PreTokenizer(_DEEPSEEK_CODER),

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from inferno.errors import WeightsMismatch
 from inferno.quantization import KEPT_BLOCKS
+from inferno.untrusted_json import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,29 @@ _TYPES = (
 
 BY_NUMBER: Mapping[int, TensorType] = {each.number: each for each in _TYPES}
 BY_NAME: Mapping[str, TensorType] = {each.name: each for each in _TYPES}
+
+# Types whose values lie one after the other, as floats.
+FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
+
+
+def is_read(type_name: str, num_axes: int) -> bool:
+    """Return whether a tensor can be a weight: in floats, or in blocks, which are of rows."""
+    return type_name in FLOAT_TYPES or (num_axes > 1 and type_name in KEPT_BLOCKS)
+
+
+def unread_types(place: object, types: Mapping[str, str]) -> WeightsMismatch:
+    """Return the error of weights that can't be read.
+
+    place  the file's name.
+    types  the type of each such weight, by the weight's name.
+    """
+    names = ", ".join(sorted(set(types.values())))
+    first = next(iter(types))
+    return WeightsMismatch(
+        f"{place}: has {len(types)} tensors in {names}, such as {quoted(first)}, and inferno "
+        "doesn't read that; take another file of the model, such as the one of Q4_K_M or Q8_0. It "
+        f"reads matrices in {', '.join((*FLOAT_TYPES, *KEPT_BLOCKS))}, and vectors in floats"
+    )
 
 
 def packed_name(name: str, type: TensorType) -> str:

@@ -6,10 +6,11 @@ what they make: the rule by which llama.cpp merges, and Hugging Face's own conve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from math import isfinite
 
-from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
+from inferno.gguf.pretokenizers import DEFAULT, PRE_TOKENIZERS, PreTokenizer
 from inferno.gguf.vocabulary import (
     KEYS,
     NORMAL,
@@ -29,6 +30,7 @@ MAX_PIECE_CHARACTERS = 4_000_000
 MAX_MERGES = 1_000_000
 
 SPACE = "\u2581"  # SentencePiece's sign for a space
+_logger = logging.getLogger("inferno")
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 
 
@@ -154,6 +156,14 @@ def _merges_by_score(
 
 
 def _pre_tokenizer(metadata: Mapping[str, object]) -> PreTokenizer:
+    """Return the rule that cuts a text into words: the file's, or llama.cpp's default."""
+    if KEYS + "pre" not in metadata:
+        _logger.warning(
+            "the file has no %spre, as those from before May 2024: texts are cut by llama.cpp's "
+            "default rule, and the model may answer worse; a newer file of it has its own rule",
+            KEYS,
+        )
+        return PRE_TOKENIZERS[DEFAULT]
     name = read_text(metadata, KEYS + "pre")
     if name not in PRE_TOKENIZERS:
         expected = f"one of {', '.join(PRE_TOKENIZERS)}"

@@ -21,6 +21,8 @@ _ENDS = (
     *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|return|>"),
     *("<|call|>", "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "[EOT]"),
 )
+_NO_TOKEN = 2**32 - 1  # what llama.cpp's -1 is in a file
+_MAY_BE_WRONG = ("unknown", "padding")
 _T = TypeVar("_T")
 
 
@@ -108,13 +110,19 @@ def _is_utf_8(text: str) -> bool:
 
 
 def _named_ids(metadata: Mapping[str, object], num_tokens: int) -> dict[str, int]:
+    """Return the file's named ids.
+
+    llama.cpp takes an id beyond the tokens for none, with a warning; here it does no harm where no
+    text begins or ends with the token.
+    """
     named: dict[str, int] = {}
     for name in ("bos", "eos", "eot", "eom", "unknown", "padding"):
         key = f"{KEYS}{name}_token_id"
         value = metadata.get(key)
-        if value is None:
+        is_beyond = type(value) is int and not 0 <= value < num_tokens
+        if value is None or (is_beyond and (value == _NO_TOKEN or name in _MAY_BE_WRONG)):
             continue
-        if type(value) is not int or not 0 <= value < num_tokens:
+        if type(value) is not int or is_beyond:
             raise refusal(key, f"{value!r:.80}", f"an id from 0 to {num_tokens - 1}")
         named[name] = value
     return named

@@ -26,11 +26,6 @@ class _Blocks(NamedTuple):
     minimums: Tensor | None = None
 
 
-def can_decode(type_name: str) -> bool:
-    """Return whether `decode` knows a type, by its name in GGUF."""
-    return type_name in _DECODERS
-
-
 def decode(type_name: str, blocks_NB: Tensor) -> Tensor:
     """Return the values float32 [N, V] of N blocks, given as uint8 [N, block_bytes]."""
     blocks = _DECODERS[type_name](blocks_NB)

@@ -20,6 +20,8 @@ def repack(type_name: str, blocks_NB: Tensor) -> tuple[Tensor, ...]:
     """Return N blocks, uint8 [N, block_bytes], as the parts of `StoredRows` of the kept format.
 
     Blocks of types that are kept unchanged are returned themselves.
+
+    Raises OverflowError where a block has finite values, and the kept format can't hold them.
     """
     if type_name in BLOCK_FORMATS:
         return (blocks_NB,)
@@ -45,8 +47,10 @@ def _iq4_nl(blocks: Tensor) -> tuple[Tensor]:
 
 
 def _iq4_xs(blocks: Tensor) -> tuple[Tensor]:
-    scales_N8 = iq4_xs_scales(blocks)
-    return (_iq4_as_q8_0(_as_float16(scales_N8.flatten()), blocks[:, 8:].reshape(-1, 16)),)
+    scales_N = iq4_xs_scales(blocks).flatten()
+    if (scales_N.half().isinf() & scales_N.isfinite()).any():
+        raise OverflowError("a scale of IQ4_XS is beyond float16")
+    return (_iq4_as_q8_0(_as_float16(scales_N), blocks[:, 8:].reshape(-1, 16)),)
 
 
 def _iq4_as_q8_0(scales_N2: Tensor, codes_N16: Tensor) -> Tensor:

@@ -18,7 +18,13 @@ from inferno.quantization.format import (
     WeightFormat,
 )
 from inferno.quantization.fp8 import E4M3, FP8, FP8_DYNAMIC, SCALES_OF_BLOCKS, SCALES_OF_OUTPUTS
-from inferno.quantization.gguf import GGUF_FORMATS, KEPT_BLOCKS, KeptBlocks
+from inferno.quantization.gguf import (
+    GGUF_FORMATS,
+    KEPT_BLOCKS,
+    KeptBlocks,
+    error_in_words,
+    error_of,
+)
 from inferno.quantization.int4 import INT4
 from inferno.quantization.int8 import INT8
 from inferno.quantization.mxfp4 import MXFP4
@@ -51,6 +57,8 @@ __all__ = [
     "StoredPart",
     "WeightFormat",
     "choose",
+    "error_in_words",
+    "error_of",
     "is_matrix",
     "keep",
     "kept_blocks",

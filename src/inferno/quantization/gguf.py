@@ -74,3 +74,21 @@ KEPT_BLOCKS: Mapping[str, KeptBlocks] = {
     "IQ4_XS": KeptBlocks(_Q8_0, error=0.0002),
     "Q2_K": KeptBlocks(_Q8_0, error=0.005),
 }
+
+# What rounding to these floats changes, as KeptBlocks.error has it; measured in the same way.
+_ROUNDING = {"bfloat16": 0.0017, "float16": 0.0002}
+
+
+def error_of(type_name: str, kept: WeightFormat) -> float | None:
+    """Return what blocks of a type change by in a format; None where they are quantized anew."""
+    known = KEPT_BLOCKS.get(type_name)
+    if known is not None and known.format == kept:
+        return known.error
+    return _ROUNDING.get(kept.name, 0.0) if kept.is_float else None
+
+
+def error_in_words(error: float | None) -> str:
+    """Return an error of `error_of` in brackets, to stand behind the format's name."""
+    if error is None:
+        return ""
+    return f" (off by {error:.2%})" if error else " (exactly)"

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import secrets
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise, takewhile
@@ -23,6 +25,7 @@ from inferno.text.tokenizer_calls import ids_of
 
 MARK = "\ufdd0"
 END_MARK = "\ufdd1"
+_MAX_COMPILED = 256  # beginnings in a regular expression, of which each takes 0.1 ms
 _NO_TEXT = re.compile("[\ud800-\udfff\ufdd0\ufdd1]")
 
 
@@ -42,11 +45,15 @@ class SpecialTokenEscaper:
     """The marker of text that looks like one of a tokenizer's special tokens."""
 
     def __init__(self, special_tokens: Iterable[str]) -> None:
-        tokens = {token for token in special_tokens if token}
-        self._token = re.compile(f"({_any_of(tokens)})(?!{MARK})")
-        self._start = re.compile(_beginning_of(tokens))
-        self._beginnings = {token[:end] for token in tokens for end in range(1, len(token))}
-        self._longest_beginning = max(map(len, self._beginnings), default=0)
+        self._tokens = sorted({token for token in special_tokens if token})
+        self._known = frozenset(self._tokens)
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        for token in self._tokens:
+            lengths[token[0]].add(len(token))
+        # Of tokens that begin with a character, longest first.
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+        self._start = re.compile(_beginning_of(_beginnings(self._tokens)))
+        self._longest = max(map(len, self._tokens), default=0)
 
     def escape(self, value: object) -> object:
         """Return a copy of a value in which all texts are marked, keys of mappings included."""
@@ -62,18 +69,40 @@ class SpecialTokenEscaper:
         """Return the rendered text without marks, and where the template's special tokens are."""
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
-        length = 0
-        for index, piece in enumerate(self._token.split(marked)):
-            text = replace_nontext(piece.replace(MARK, ""))
-            if index % 2:  # split() alternates between what is between tokens and tokens
-                spans.append((length, length + len(text)))
-            pieces.append(text)
-            length += len(text)
+        length = end = 0
+
+        def add(piece: str) -> None:
+            nonlocal length
+            pieces.append(replace_nontext(piece.replace(MARK, "")))
+            length += len(pieces[-1])
+
+        for match in self._start.finditer(marked):
+            start = match.start()
+            if start >= end and (found := self._token_at(marked, start, unless_before=MARK)):
+                add(marked[end:start])
+                begin, end = length, start + found
+                add(marked[start:end])
+                spans.append((begin, length))
+        add(marked[end:])
         return RenderedChat("".join(pieces), tuple(spans))
+
+    def _token_at(self, text: str, start: int, *, unless_before: str | None = None) -> int:
+        """Return the length of the longest token that begins at a place, 0 where none does.
+
+        unless_before  what must not follow the token.
+        """
+        for length in self._lengths[text[start]]:
+            end = start + length
+            if text[start:end] in self._known and not (
+                unless_before and text.startswith(unless_before, end)
+            ):
+                return length
+        return 0
 
     def _escape_text(self, text: str) -> str:
         text = replace_nontext(text)
-        starts = [match.start() for match in self._start.finditer(text)]
+        found = (match.start() for match in self._start.finditer(text))
+        starts = [start for start in found if self._token_at(text, start)]
         starts += self._cut_off_starts(text)
         if not starts:
             return text
@@ -82,8 +111,13 @@ class SpecialTokenEscaper:
 
     def _cut_off_starts(self, text: str) -> list[int]:
         # An end that begins like a special token could be completed by what follows.
-        first = max(0, len(text) - self._longest_beginning)
-        return [start for start in range(first, len(text)) if text[start:] in self._beginnings]
+        first = max(0, len(text) - self._longest + 1)
+        return [start for start in range(first, len(text)) if self._is_beginning(text[start:])]
+
+    def _is_beginning(self, text: str) -> bool:
+        """Return whether some token goes on after this text; those are sorted behind it."""
+        place = bisect_right(self._tokens, text)
+        return place < len(self._tokens) and self._tokens[place].startswith(text)
 
 
 def without_marks(text: str) -> str:
@@ -94,6 +128,15 @@ def without_marks(text: str) -> str:
 def replace_nontext(text: str) -> str:
     """Return a text with U+FFFD in place of surrogates, which are no characters, and of marks."""
     return _NO_TEXT.sub("\ufffd", text)
+
+
+def _beginnings(tokens: Collection[str]) -> set[str]:
+    """Return the first characters of tokens, as many as leave few enough to compile."""
+    for length in (8, 4, 2):
+        found = {token[:length] for token in tokens}
+        if len(found) <= _MAX_COMPILED:
+            return found
+    return {token[0] for token in tokens}
 
 
 def _any_of(texts: Collection[str]) -> str:

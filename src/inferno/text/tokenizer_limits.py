@@ -14,6 +14,7 @@ from inferno.text.charsmap import longest_replacement
 MAX_ID = 2**24
 MAX_TOKEN_LENGTH = 4096
 MAX_SPECIAL_LENGTH = 128
+MAX_SPECIAL_TOKENS = 2**14
 MAX_GROWTH = 64
 MAX_PART_BYTES = 4 * 2**20
 MAX_STAGES = 64
@@ -29,6 +30,8 @@ def check_limits(
 ) -> None:
     """Raise ValueError where a text or a token could become far too long."""
     _check_vocabulary(vocab)
+    if len(special_tokens) > MAX_SPECIAL_TOKENS:
+        raise ValueError(f"it has more than {MAX_SPECIAL_TOKENS} special tokens")
     for token_id, text in special_tokens.items():
         if len(text) > MAX_SPECIAL_LENGTH:
             raise ValueError(

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import ARCHITECTURES, read_model_config
+from inferno.config.families import ARCHITECTURES
 from inferno.engine.build import read_hf_config
 from inferno.errors import CheckpointError, InvalidRequest
-from inferno.model_files import TOKENIZER, model_files
+from inferno.model_files import TOKENIZER, model_config, model_files
 from inferno.models import MODULES, find_model
 from inferno.options import EngineOptions
 from inferno.text.tokenizer import Tokenizer, load_tokenizer
@@ -151,7 +151,7 @@ class Case:
 def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
     """Open a model for verification; raise ModelError where it can't be read."""
     hf_config = read_hf_config(options.model)
-    config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+    config = model_config(options.model, hf_config, allow_unknown=options.allow_unknown_config)
     files = model_files(options.model)
     has_tokenizer = files.has(TOKENIZER)
     engine = EngineOptions(

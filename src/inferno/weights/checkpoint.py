@@ -23,6 +23,7 @@ from torch import Tensor
 
 from inferno.errors import CheckpointError
 from inferno.file_identity import FileIdentity
+from inferno.gguf.file import OTHER_FILE
 from inferno.json_file import missing_file, open_nonblocking
 from inferno.ops import StoredRows
 from inferno.ops.gguf_blocks import decode
@@ -463,7 +464,13 @@ def _read_blocks(
     """Read the blocks of rows from `first` on, and make them those of the format that is kept."""
     num_rows = out.shape[0]
     for rows, raw in _coded_rows(file, info, coding, first, num_rows, staging, listener):
-        kept = repack(coding.type.name, raw.view(-1, coding.type.block_bytes))
+        try:
+            kept = repack(coding.type.name, raw.view(-1, coding.type.block_bytes))
+        except OverflowError:
+            raise CheckpointError(
+                f"{info.file}: {quoted(info.name)} has blocks of {coding.type.name} whose scales "
+                f"are beyond 65504, as in no model; {OTHER_FILE}"
+            ) from None
         for part, found in zip(out.parts, kept, strict=True):
             part[rows] = found.view(part[rows].shape)
 

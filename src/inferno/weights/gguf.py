@@ -13,7 +13,7 @@ from inferno.gguf.config import has_permuted_heads, head_dim, kind_of
 from inferno.gguf.file import GgufModel, header_of, no_tensors, read_gguf
 from inferno.gguf.header import MAX_TENSORS, GgufHeader, GgufTensor
 from inferno.gguf.names import ROPE_FACTORS, hf_name, is_of_all_experts, is_rotated
-from inferno.ops.gguf_blocks import can_decode
+from inferno.gguf.tensor_types import is_read
 from inferno.untrusted_json import Malformed, quoted
 from inferno.weights.checkpoint import PLAIN_TYPES, Checkpoint, WeightsFile, open_file
 from inferno.weights.tensor_info import RowCoding, TensorInfo
@@ -78,7 +78,7 @@ def _info(
     dtype: torch.dtype | str = PLAIN_TYPES.get(tensor.type.name, tensor.type.name)
     coding = None
     # Blocks are read row by row, so of a lone row only the size is known: no model has one.
-    is_coded = can_decode(tensor.type.name) and num_axes > 1
+    is_coded = tensor.type.name not in PLAIN_TYPES and is_read(tensor.type.name, num_axes)
     is_float = isinstance(dtype, torch.dtype) and dtype.is_floating_point
     is_turned = head_rows > 1 and is_float  # whole numbers are no model's weights, and stay
     if 0 not in shape and (is_coded or is_turned):

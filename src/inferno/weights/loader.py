@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from inferno.errors import WeightsMismatch
+from inferno.gguf.file import OTHER_FILE, is_gguf_file
+from inferno.gguf.tensor_types import unread_types
 from inferno.machine import return_free_memory
 from inferno.ops import FILL_ROWS, PackedExperts, PackedWeight, RowRanges, StoredRows, matrices
 from inferno.quantization import RowRange, WeightFormat, is_matrix
@@ -257,11 +259,16 @@ def _plan(
     _use_tied_names(plan, checkpoint, tied)
     expected = _tensors(source for sources in plan.values() for source in sources)
     may_stay = _tensors(replace(plan[target][0], name=name) for name, target in tied.items())
+    is_gguf = is_gguf_file(checkpoint.path)
+    if is_gguf:
+        _refuse_unread_types(checkpoint, expected)
     differences = _compare(checkpoint, expected, may_stay)
     if message := _report(differences):
+        config = "metadata" if is_gguf else "config.json"
+        cure = OTHER_FILE if is_gguf else "use the config.json that came with the weights"
         raise WeightsMismatch(
             f"{checkpoint.path}: the checkpoint's tensors are not the ones that the model of "
-            f"its config.json needs:\n{message}\nuse the config.json that came with the weights"
+            f"its {config} needs:\n{message}\n{cure}"
         )
     _check_ties(checkpoint, plan, tied)
     return plan
@@ -274,6 +281,16 @@ def _tensors(sources: Iterable[_Source]) -> dict[str, _Tensor]:
         for source in sources
         for name, shape in source.tensors().items()
     }
+
+
+def _refuse_unread_types(checkpoint: Checkpoint, expected: Iterable[str]) -> None:
+    """Refuse a GGUF file whose weights are of types that aren't read."""
+    found = {name: checkpoint.tensors.get(name) for name in expected}
+    unread = {
+        name: str(info.dtype) for name, info in found.items() if info and info.dtype not in FLOATS
+    }
+    if unread:
+        raise unread_types(checkpoint.path, unread)
 
 
 def _check_ties(

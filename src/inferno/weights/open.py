@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from inferno.errors import CheckpointError
-from inferno.gguf.file import is_gguf_name
+from inferno.gguf.file import is_gguf_file
 from inferno.gguf.tensor_types import read_packed_name
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE, no_weights
 from inferno.untrusted_json import Malformed, quoted
@@ -33,7 +33,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
     Raises ModelNotFound where there are no weights, CheckpointError where they are damaged.
     """
-    if is_gguf_name(path) and not path.is_dir():
+    if is_gguf_file(path):
         return open_gguf(path)
     with ExitStack() as stack:
         if os.path.lexists(path / SINGLE_FILE):

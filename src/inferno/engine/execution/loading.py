@@ -21,8 +21,9 @@ from inferno.quantization import (
     FP8,
     FP8_DYNAMIC,
     INT8,
-    KEPT_BLOCKS,
     WeightFormat,
+    error_in_words,
+    error_of,
     kept_blocks,
 )
 from inferno.weights.allocate import (
@@ -41,9 +42,6 @@ from inferno.weights.packed_cache import PackedCache
 from inferno.weights.pieces import FusedSpec, find_pieces
 
 Progress = Callable[[int, int], None]
-
-# What rounding to these floats changes, as KeptBlocks.error has it; measured in the same way.
-_ROUNDING = {torch.bfloat16: 0.0017, torch.float16: 0.0002}
 
 _logger = logging.getLogger("inferno")
 
@@ -124,13 +122,20 @@ def _tell_what_changes(checkpoint: Checkpoint, layout: _Layout) -> None:
         if (change := layout.change_of(name)) is not None and (size := whole - mixed.get(name, 0))
     ]
     changes += [
-        f"{size / 2**20:,.0f} MiB of {name} become {layout.floats}, for a layer's experts are of "
-        "several types"
+        f"{size / 2**20:,.0f} MiB of {name} become {_in_words(name, layout.floats)}, for a layer's "
+        "experts are of several types"
         for name, size in mixed.items()
     ]
     if changes:
         total = layout.kept_bytes / 2**20
-        _logger.info("%s; all weights take %.0f MiB", ", ".join(changes), total)
+        is_told = layout.keeps_blocks and checkpoint.rounded_blocks()
+        level = logging.WARNING if is_told else logging.INFO
+        _logger.log(level, "%s; all weights take %.0f MiB", ", ".join(changes), total)
+
+
+def _in_words(block_type: str, kept: WeightFormat) -> str:
+    """Return the format in which blocks of one of GGUF's types are kept, and how far off it is."""
+    return f"{kept.name}{error_in_words(error_of(block_type, kept))}"
 
 
 class _Layout:
@@ -165,10 +170,9 @@ class _Layout:
         return self._quantize is not None
 
     @property
-    def floats(self) -> str:
-        """Return the type that plain floats are kept in, and how far off it is."""
-        error = _ROUNDING.get(self.dtype)
-        return ops.float_format(self.dtype).name + (f" (off by {error:.2%})" if error else "")
+    def floats(self) -> WeightFormat:
+        """Return the type that plain floats are kept in."""
+        return ops.float_format(self.dtype)
 
     def mixed_experts(self, checkpoint: Checkpoint) -> set[str]:
         """Return the tensors that would stay packed, but for others beside them of another type."""
@@ -199,11 +203,8 @@ class _Layout:
             return None
         kept = kept_blocks(block_type, has_kernels=self.keeps_blocks)
         if kept is None:
-            return self._quantize or self.floats
-        if kept.name == block_type.lower():
-            return None
-        error = KEPT_BLOCKS[block_type].error
-        return f"{kept} ({f'off by {error:.2%}' if error else 'exactly'})"
+            kept = self.floats if self._quantize is None else FORMATS[self._quantize]
+        return None if kept.name == block_type.lower() else _in_words(block_type, kept)
 
     @property
     def choices(self) -> dict[str, str]:

@@ -16,7 +16,6 @@ import torch
 
 from inferno import ops
 from inferno.config.decoder import DecoderConfig
-from inferno.config.families import read_model_config
 from inferno.engine.execution.batcher import Batcher
 from inferno.engine.execution.device import choose_attention, choose_dtype, choose_kv_dtype
 from inferno.engine.execution.footprint import dtype_name, measure
@@ -30,7 +29,7 @@ from inferno.engine.proposers.same_tokenizer import check_same_tokenizer
 from inferno.engine.sampling.sampler import Sampler
 from inferno.errors import ConfigError, ModelError, NotEnoughMemory
 from inferno.machine import return_free_memory
-from inferno.model_files import CONFIG, model_files
+from inferno.model_files import CONFIG, model_config, model_files
 from inferno.ops import KernelContext
 from inferno.options import EngineOptions
 from inferno.plan.choices import asked_dtype
@@ -59,7 +58,7 @@ def open_draft(path: Path, options: EngineOptions) -> OpenedDraft:
     """
     with _named(path):
         hf_config = model_files(path).json(CONFIG, error=ConfigError)
-        config = read_model_config(hf_config, allow_unknown=options.allow_unknown_config)
+        config = model_config(path, hf_config, allow_unknown=options.allow_unknown_config)
     check_same_tokenizer(path, options.model)
     return OpenedDraft(options=replace(options, model=path), hf_config=hf_config, config=config)
 
