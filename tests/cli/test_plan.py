@@ -114,6 +114,15 @@ def test_a_device_decides_whether_it_fits(monkeypatch: pytest.MonkeyPatch) -> No
     assert "plans can be made here for cpu, cuda:0, cuda:1" in output
 
 
+def test_a_share_of_gpus_stands_beside_options_of_the_cpu() -> None:
+    share = ("--gpu-memory-utilization", 0.5)
+    assert in_json("demo", "--memory", "1GB", *share)["fits"]
+    assert run("demo", "--activations", "bfloat16", "--quantize", "int8", *share)[0] == 0
+    code, output = run("demo", "--memory", "1GB", "--device", "cuda", *share)
+    assert code != 0
+    assert "device is cuda" in output
+
+
 def test_what_does_not_fit_has_options_that_do(tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model", hidden_size=512, intermediate_size=1024)
     whole = in_json(tmp_path / "model", "--num-blocks", 20_000, "--dtype", "float32")

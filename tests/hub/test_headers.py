@@ -10,7 +10,7 @@ import pytest
 
 from inferno.errors import CheckpointError, DownloadError, ModelError
 from inferno.hub import headers
-from inferno.hub.client import HubClient
+from inferno.hub.client import MOST_AT_ONCE, HubClient
 from inferno.hub.headers import read_remote
 from inferno.plan.shape import make_shape, read_shape
 from tests.gguf.convert import write_gguf
@@ -202,6 +202,39 @@ def test_a_long_headers_rest_comes_from_where_the_hub_redirected_to(
     asked = [one for one in hub.asked_files() if one.path.endswith(".safetensors")]
     assert ["/cdn/" in one.path for one in asked] == [False, True, True]
     assert [one.headers.get("authorization") for one in asked] == [f"Bearer {TOKEN}", None, None]
+
+
+def test_the_hub_is_asked_again_where_what_it_redirected_to_refuses(
+    hub: Hub, client: HubClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signed address ends after a while, and may be good for one request only."""
+    monkeypatch.setattr(headers, "_FIRST_BYTES", 64)
+    save_tiny(tmp_path / "own", "llama")
+    serve_folder(hub, tmp_path / "own")
+    elsewhere = hub.url.replace("127.0.0.1", "localhost")
+    used: set[str] = set()
+
+    def once(handler: Handler, _: bytes) -> bool:
+        if "model.safetensors" not in handler.path:
+            return False
+        if "/resolve/" in handler.path:
+            to = f"{elsewhere}/cdn/model.safetensors?signature={len(hub.asked)}"
+            handler.reply(302, b"", {"location": to})
+        elif handler.path in used:
+            handler.reply(403, b"")
+        else:
+            used.add(handler.path)
+            return False
+        return True
+
+    hub.fault = once
+    assert read_remote(client, NAME, None, None).tensors
+    assert len(used) == 2
+
+
+def test_as_many_connections_are_watched_as_headers_are_read_at_once(client: HubClient) -> None:
+    """One that sends its head a byte at a time is broken off, so it must be known."""
+    assert client._streams.maxlen == MOST_AT_ONCE
 
 
 def test_files_of_a_split_gguf_model_are_read_together(

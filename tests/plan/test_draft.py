@@ -152,6 +152,15 @@ def test_cures_leave_the_draft_out_first() -> None:
     assert all(cure.plan.draft is None for cure in found)
 
 
+def test_shorter_contexts_are_said_to_fit_without_the_draft() -> None:
+    shape, draft = read_shape(DEMO), read_shape(DRAFT)
+    shape = replace(shape, decoder=replace(shape.decoder, max_model_len=10**9))
+    options = EngineOptions(model=DEMO)
+    plan = make_plan(shape, options, 20 * 10**9, draft=draft)
+    found = [cure.flags for cure in cures(shape, options, plan, draft)]
+    assert found == ["(no draft model) --max-model-len 2048"]
+
+
 def test_the_table_has_all_of_it() -> None:
     plan = planned()
     assert plan.draft is not None

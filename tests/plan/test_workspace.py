@@ -45,6 +45,18 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
             "num_experts_per_tok": 2,
         },
     ),
+    "a late layer without a mixture": (
+        "qwen3_moe",
+        {
+            "num_hidden_layers": 5,
+            "mlp_only_layers": [3],
+            "hidden_size": 64,
+            "intermediate_size": 512,
+            "moe_intermediate_size": 48,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+        },
+    ),
     "gpt-oss": ("gpt_oss", dict(GPT_OSS)),
 }
 

@@ -93,9 +93,11 @@ def _checked(model: str, given: dict[str, Any], gpus: Sequence[Gpu]) -> tuple[st
     """
     device = given.pop("device", "cpu")
     share = given.pop("gpu_memory_utilization", None)
-    # A share alone is for whichever GPUs there are.
-    checked = "cuda" if share is not None and device == "cpu" else device
-    EngineOptions(model=Path(model), device=checked, gpu_memory_utilization=share, **given)
+    if device == "cpu":  # a share alone is for whichever GPUs there are
+        EngineOptions(model=Path(model), device="cuda", gpu_memory_utilization=share)
+        EngineOptions(model=Path(model), **given)
+    else:
+        EngineOptions(model=Path(model), device=device, gpu_memory_utilization=share, **given)
     named = "cuda:0" if device == "cuda" else device
     known = ["cpu", *(gpu.device for gpu in gpus)]
     if named not in known:

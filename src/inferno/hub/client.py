@@ -29,6 +29,8 @@ from inferno.untrusted_json import Malformed, parse_object, quoted
 _logger = logging.getLogger("inferno")
 _T = TypeVar("_T")
 
+MOST_AT_ONCE = 64  # requests: so all published models' headers take two round trips at most
+
 _MAX_ANSWER_BYTES = 8 << 20
 _MAX_REDIRECTS = 8
 _MAX_TOKEN_FILE_BYTES = 1 << 16
@@ -103,7 +105,8 @@ class HubClient:
             headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
             cookies=_NoCookies(),
         )
-        self._streams: deque[Any] = deque(maxlen=8)  # the connections that were opened last
+        # The connections that were opened last.
+        self._streams: deque[Any] = deque(maxlen=MOST_AT_ONCE)
 
     def close(self) -> None:
         """Close the connections."""

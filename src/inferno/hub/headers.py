@@ -21,7 +21,7 @@ from inferno.errors import CheckpointError, ConfigError, DownloadError, ModelErr
 from inferno.gguf.config import config_of, most_type
 from inferno.gguf.file import GgufModel, is_later_shard, read_gguf, split_files
 from inferno.gguf.header import GgufHeader, parse_header
-from inferno.hub.client import HubClient, Interrupted, pieces
+from inferno.hub.client import MOST_AT_ONCE, HubClient, Interrupted, pieces
 from inferno.hub.facts import Tensor, tensors_of
 from inferno.hub.kinds import refuse_config, refuse_gguf, refuse_listing
 from inferno.hub.names import Listing, RemoteFile
@@ -33,7 +33,6 @@ from inferno.untrusted_json import Malformed, parse_object, quoted
 _FIRST_BYTES, _FIRST_GGUF_BYTES = 256 << 10, 8 << 20
 _MOST_BYTES = 128 << 20  # of all headers together
 _MOST_FILES = 512  # the largest published models have 200 shards
-_AT_ONCE = 64  # so that all published models take two round trips at most
 _SHARD = re.compile(r"model-[0-9]{5}-of-([0-9]{5})\.safetensors")
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 
@@ -74,7 +73,7 @@ def read_remote(
     if config is None or config.size > MAX_JSON_BYTES:
         raise ConfigError(f"{name} has no config.json, so it is not a Hugging Face model")
     weights = _loaded(files, listing, {file.name: file for file in weights})
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
         text = threads.submit(files.json, config, ConfigError)
         headers = list(threads.map(files.safetensors, weights))
         values = text.result()
@@ -129,7 +128,7 @@ def check_remote_ggufs(
 def _read_gguf(
     name: str, files: _Files, by_path: Mapping[Path, RemoteFile], first: Path
 ) -> GgufModel:
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
         headers = {
             path: threads.submit(files.gguf, by_path[path])
             for path in split_files(first)
@@ -239,11 +238,13 @@ class _Files:
 
     def _ask(self, file: RemoteFile, start: int, size: int) -> bytes:
         # A target is used once: the hub is asked again if that fails.
-        url = self._targets.pop(file.name, None)
-        url = url or self._client.file_url(self.name, self._commit, file.name)
+        target = self._targets.pop(file.name, None)
+        url = target or self._client.file_url(self.name, self._commit, file.name)
         whole = start == 0 and size == file.size
         asked = {} if whole else {"Range": f"bytes={start}-{start + size - 1}"}
         with self._client.open(url, asked) as answer:
+            if target is not None and answer.status_code != 206:  # such as a signature's end
+                raise Interrupted(f"status {answer.status_code}")
             self._client.check(answer, self.name, self._commit)
             if answer.status_code == 206:
                 found = _RANGE.fullmatch(answer.headers.get("content-range", ""))

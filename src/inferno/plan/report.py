@@ -89,6 +89,7 @@ def cures(
 
     draft   the shape of the draft model, which can be left out.
     """
+    left_out = [] if draft is None else ["(no draft model)"]
     is_found = False
     for candidates in (
         _candidates(options, draft),
@@ -97,7 +98,8 @@ def cures(
         _all_together(options, plan),
     ):
         for flags, changed, kept in candidates:
-            cure = _cure(shape, options, plan, flags, changed, kept)
+            added = left_out if kept is None else []
+            cure = _cure(shape, options, plan, [*added, *flags], changed, kept)
             if cure is not None:
                 is_found = True
                 yield cure
@@ -200,15 +202,15 @@ _Candidate = tuple[list[str], EngineOptions, ModelShape | None]
 def _candidates(options: EngineOptions, draft: ModelShape | None) -> Iterator[_Candidate]:
     """Yield options that take less, with their flags: none first, then one change, then more.
 
-    A draft model is left out first of all, for nothing but speed is lost with it.
+    A draft model is left out first of all, for nothing but speed is lost with it. The third is the
+    one that is kept.
     """
     yield [], options, draft
-    left_out = [] if draft is None else ["(no draft model)"]
-    if left_out:
-        yield left_out, options, None
+    if draft is not None:
+        yield [], options, None
     for flags, changed in _smaller(options):
         if flags:
-            yield [*left_out, *flags], changed, None
+            yield flags, changed, None
 
 
 def _smaller(options: EngineOptions) -> Iterator[tuple[list[str], EngineOptions]]:

@@ -69,7 +69,7 @@ def token_extent(decoder: DecoderConfig, value: int) -> int:
     arena = _Arena()
     arena.take(_FLOAT_BYTES * decoder.head_dim)  # cosines and sines, in float32
     x, residual = arena.take(size), None  # the embedding, which the step holds to its end
-    for layer in range(_LAYERS):
+    for layer, has_mixture in enumerate(_layers(decoder)):
         given = (x, residual)
         normed = arena.take(size)
         after = [normed] if residual is None else [normed, arena.take(size)]
@@ -78,7 +78,7 @@ def token_extent(decoder: DecoderConfig, value: int) -> int:
         arena.give_back(*made, normed)
         normed, stream = arena.take(size), arena.take(size)
         arena.give_back(output, *after[1:])
-        if mixture is None or not mixture.layers[min(layer, len(mixture.layers) - 1)]:
+        if mixture is None or not has_mixture:
             inner = [arena.take(value * decoder.intermediate_size)]
         else:
             chosen = mixture.num_chosen
@@ -91,6 +91,15 @@ def token_extent(decoder: DecoderConfig, value: int) -> int:
     return arena.extent
 
 
+def _layers(decoder: DecoderConfig) -> list[bool]:
+    """Return whether layers have a mixture: the first ones, and one of a kind that comes later."""
+    if decoder.mixture is None:
+        return [False] * _LAYERS
+    layers = decoder.mixture.layers
+    first = [layers[min(layer, len(layers) - 1)] for layer in range(_LAYERS)]
+    return [*first, *(set(layers) - {*first[1:]})]
+
+
 def _packed_bytes(
     decoder: DecoderConfig, options: EngineOptions, value: int, weights: Collection[str]
 ) -> float:
@@ -101,12 +110,14 @@ def _packed_bytes(
     if is_rounded:
         packed = _INT8_BYTES if options.activations == "int8" else 2
     size, mixture = decoder.hidden_size, decoder.mixture
-    inner = decoder.intermediate_size if mixture is None else mixture.size
+    inner = 0
+    if mixture is None or not all(mixture.layers):
+        inner = decoder.intermediate_size
     largest = packed * max(size, decoder.num_heads * decoder.head_dim, inner)
     if mixture is None:
         return largest
     # Sorted rows: gated values, in whose place outputs come, and both products' inputs.
-    of_a_choice = value * max(inner, size) + packed * (inner + size)
+    of_a_choice = value * max(mixture.size, size) + packed * (mixture.size + size)
     return max(largest, mixture.num_chosen * of_a_choice)
 
 
