@@ -234,7 +234,7 @@ def test_a_failed_step_makes_others_compute_again_what_was_swapped(
     found = run(engine, 0)
     same(found, plain(folder, 0), may_fail=True)
     assert FinishReason.ERROR in {one.ending[0] for one in found.values() if one.ending}
-    check(engine)
+    check(engine, came_back=False)  # how much is still swapped after the failure, time decides
 
 
 def test_an_engine_may_let_go_of_memory_while_sequences_are_swapped(folder: Path) -> None:

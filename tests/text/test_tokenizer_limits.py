@@ -12,6 +12,7 @@ import pytest
 from inferno.errors import TokenizerError
 from inferno.model_files import FolderFiles
 from inferno.text.tokenizer import load_tokenizer
+from inferno.text.tokenizer_limits import MAX_SPECIAL_TOKENS
 from tests.text.charsmaps import charsmap, units
 from tests.text.loaded import added_token, write_tokenizer
 from tests.text.made import made_spec
@@ -105,7 +106,7 @@ def huge_id(spec: Spec) -> None:
 
 
 def many_special_tokens(spec: Spec) -> None:
-    spec["added_tokens"] += [added_token(300 + i, f"<|{i}|>") for i in range(2**14)]
+    spec["added_tokens"] += [added_token(300 + i, f"<|{i}|>") for i in range(MAX_SPECIAL_TOKENS)]
 
 
 def huge_token(spec: Spec) -> None:
@@ -193,7 +194,7 @@ HOSTILE: dict[str, tuple[Callable[[Spec], None], str]] = {
         "times as long",
     ),
     "many decoders": (decode(*[{"type": "Fuse"}] * 5000), "stages"),
-    "many special tokens": (many_special_tokens, "more than 16384 special tokens"),
+    "many special tokens": (many_special_tokens, "more than 32768 special tokens"),
     "a huge token": (huge_token, "token of more than"),
     "words of any length": (huge_words, "max_input_chars_per_word"),
 }

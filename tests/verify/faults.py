@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from inferno import ops
-from inferno.config.families import read_model_config
 from inferno.config.rope import RopeConfig
 from inferno.engine import build
 from inferno.engine.execution import loading
@@ -22,6 +21,7 @@ from inferno.engine.sampling.sampler import Sampler
 from inferno.layers.decoder import DecoderLayer
 from inferno.layers.linear import Linear
 from inferno.layers.rope import RotaryEmbedding, frequencies
+from inferno.model_files import model_config
 from inferno.ops import StoredRows, reference
 
 Patch = pytest.MonkeyPatch
@@ -187,14 +187,14 @@ def swapped_nibbles(right: Callable[..., Any]) -> Callable[..., Any]:
 
 def one_wider(patch: Patch) -> None:
     """A window of the whole engine, scheduler and all, that is one token too wide."""
-    read = read_model_config
+    read = model_config
 
     def read_wider(*arguments: Any, **how: Any) -> Any:
         config = read(*arguments, **how)
         windows = tuple(window and window + 1 for window in config.windows)
         return replace(config, windows=windows)
 
-    patch.setattr("inferno.engine.build.read_model_config", read_wider)
+    patch.setattr("inferno.engine.build.model_config", read_wider)
 
 
 def stale_block(patch: Patch) -> None:

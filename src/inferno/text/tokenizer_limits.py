@@ -14,7 +14,7 @@ from inferno.text.charsmap import longest_replacement
 MAX_ID = 2**24
 MAX_TOKEN_LENGTH = 4096
 MAX_SPECIAL_LENGTH = 128
-MAX_SPECIAL_TOKENS = 2**14
+MAX_SPECIAL_TOKENS = 2**15
 MAX_GROWTH = 64
 MAX_PART_BYTES = 4 * 2**20
 MAX_STAGES = 64
