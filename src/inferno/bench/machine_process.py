@@ -19,7 +19,7 @@ _TYPES = ("float32", "bfloat16", "int8")
 
 
 def main(num_threads: int) -> None:
-    """Measure for a second or two, and print what is found."""
+    """Measure for some seconds, and print what is found."""
     torch.set_num_threads(num_threads)
     _print({"bandwidth": measure_bandwidth(_BUFFER_BYTES, _ROUNDS)})
     for name in _TYPES:

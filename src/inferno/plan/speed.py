@@ -85,7 +85,7 @@ def kept_figures(threads: int | None) -> MachineFigures | None:
 
 
 def measure_figures(threads: int | None) -> MachineFigures:
-    """Measure this machine in a process of its own, for a second or two, and keep the figures.
+    """Measure this machine in a process of its own, for some seconds, and keep the figures.
 
     Those that were known when the process failed, or took too long, are kept as well: nobody waits
     for it twice.

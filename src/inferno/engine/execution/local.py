@@ -201,7 +201,7 @@ class LocalExecutor:
         """Let go of the arena that this long step doesn't use, if the last long one used it.
 
         Recorded steps have one of their own. Both full would be twice the memory; to fill one again
-        takes about a hundredth of such a step.
+        should take about a hundredth of such a step (an estimate, of its page faults).
         """
         if len(batch.token_ids_T) > SMALL_STEP and batch.is_fixed != self._is_last_fixed:
             self._is_last_fixed = batch.is_fixed
