@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
@@ -28,6 +29,7 @@ from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import LocalModel, local_models
+from inferno.hub.locks import take_lock
 from inferno.hub.store import Entry, Store
 from inferno.hub.stored_file import record_file
 from tests.data import data_path
@@ -507,3 +509,15 @@ def test_a_download_verifies_a_model_of_a_store_that_can_not_be_written(
     read_only: None, entry: Entry, client: HubClient, store: Store
 ) -> None:
     assert get(client, store).contents == entry.contents
+
+
+@pytest.mark.parametrize("error", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_a_store_on_a_file_system_without_locks_says_where_to_put_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(fd: int, kind: int) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(ModelError, match=r"can't lock files .*INFERNO_HOME name a folder"):
+        take_lock(store.root / "lock", fcntl.LOCK_SH, may_wait=True)

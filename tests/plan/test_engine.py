@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -82,8 +83,14 @@ def test_more_blocks_than_there_is_memory_for_are_refused(
 
 def test_a_plan_is_logged_beside_what_was_taken(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="inferno"):
-        build_engine(options())
-    assert any(record.message.startswith("planned ") for record in caplog.records)
+        engine = build_engine(options())
+        assert [record for record in caplog.records if record.message.startswith("planned ")]
+        caplog.clear()
+        engine.close()
+    assert re.fullmatch(
+        r"planned \S+ .B with all blocks of the KV cache written, took \S+ .B at the end",
+        caplog.records[-1].message,
+    )
 
 
 def test_random_weights_are_planned_by_the_config(tmp_path: Path, own_memory: int) -> None:

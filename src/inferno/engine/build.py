@@ -245,7 +245,8 @@ def _load(
         )
         if plan is not None and device.type == "cuda":
             log_draft_on_gpu(plan, device, options, own_before)
-    engine = _connect(resolved, model, layout, num_blocks, kernels, proposers)
+    planned = plan.total_bytes if plan is not None and device.type == "cpu" else None
+    engine = _connect(resolved, model, layout, num_blocks, kernels, proposers, planned)
     if options.capture_graphs == "start":
         most_tokens = num_blocks // len(layout.group_windows) * options.block_size
         _capture(engine, capture_steps(options, max_model_len, most_tokens), captures)
@@ -428,6 +429,7 @@ def _connect(
     num_blocks: int,
     kernels: KernelContext,
     proposers: list[Proposer],
+    planned_bytes: int | None = None,
 ) -> Engine:
     """Put the parts of an engine around a loaded model, with a cache of so many blocks."""
     options, config, max_model_len = resolved.options, resolved.config, resolved.max_model_len
@@ -518,4 +520,5 @@ def _connect(
         vocab_size=config.vocab_size,
         max_model_len=max_model_len,
         constraints=_grammars(options.model, config.vocab_size, max_model_len),
+        planned_bytes=planned_bytes,
     )

@@ -25,6 +25,7 @@ from inferno.engine.sampling.reasoning import after_reasoning
 from inferno.engine.scheduling.scheduler import Scheduler
 from inferno.engine.step_plan import StepPlan
 from inferno.errors import EngineDied, EngineError, InvalidRequest
+from inferno.machine import own_memory, readable_size
 from inferno.out_of_memory import in_a_step, is_out_of_memory
 from inferno.requests import FinishReason, ProposalCounts, Request, SamplingParams, TokenEvent
 
@@ -75,6 +76,8 @@ class Engine:
     """The engine: runs requests together, a step at a time.
 
     constraints     makes what requests with a shape may say; None where no request has one.
+    planned_bytes   that the whole process was to take with a full cache, for a message at the end;
+                    None where nothing was planned, or not of this memory.
     """
 
     def __init__(
@@ -85,10 +88,12 @@ class Engine:
         vocab_size: int,
         max_model_len: int,
         constraints: ConstraintMaker | None = None,
+        planned_bytes: int | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._constraints = constraints
+        self._planned_bytes = planned_bytes
         self.vocab_size = vocab_size
         self.max_model_len = max_model_len
         self._batch_size = 0
@@ -192,6 +197,12 @@ class Engine:
         self._scheduler.steering.clear()
         if self._constraints is not None:
             self._constraints.close()
+        own = own_memory()
+        if self._planned_bytes is not None and own is not None:
+            _logger.info(
+                "planned %s with all blocks of the KV cache written, took %s at the end",
+                *(readable_size(self._planned_bytes), readable_size(own)),
+            )
 
     def step(self) -> list[TokenEvent]:
         """Begin the next step, and finish the earlier ones that are not to stay in flight.

@@ -12,6 +12,8 @@ from inferno.errors import ModelError
 
 # The locks of the models that this process has used, open file descriptors.
 _HELD: list[int] = []
+# What flock says where a file system, often one of a network, has no locks.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def take_lock(path: Path, kind: int, *, may_wait: bool) -> int | None:
@@ -41,8 +43,13 @@ def take_lock(path: Path, kind: int, *, may_wait: bool) -> int | None:
         except BlockingIOError:
             os.close(fd)
             return None
-        except BaseException:
+        except BaseException as problem:
             os.close(fd)
+            if isinstance(problem, OSError) and problem.errno in _NO_LOCKS:
+                raise ModelError(
+                    f"{path.parent} is on a file system that can't lock files "
+                    f"({problem.strerror}): have INFERNO_HOME name a folder on a local disk"
+                ) from None
             raise
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), os.stat(path)):

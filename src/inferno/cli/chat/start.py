@@ -20,7 +20,7 @@ from inferno.cli.terminal import safe_text
 from inferno.engine.build import problem_with
 from inferno.errors import InvalidRequest, TemplateError
 from inferno.hub.local import LocalModel, local_models
-from inferno.machine import readable_size
+from inferno.machine import own_memory, readable_size
 from inferno.text.tools import Tools
 
 _EMBEDDED = {
@@ -81,12 +81,13 @@ def _has_terminal() -> bool:
 
 
 def _banner(llm: inferno.LLM, name: str) -> str:
-    footprint = llm.footprint
+    footprint, own = llm.footprint, own_memory()
+    taken = "" if own is None else f"process {readable_size(own)} · "
     return (
         f"{name} · {footprint.device}, {footprint.dtype} · "
         f"weights {readable_size(footprint.weights_bytes)} · "
         f"KV cache {readable_size(footprint.kv_cache_bytes)} in {footprint.kv_dtype} · "
-        f"context {llm.max_model_len} tokens"
+        f"{taken}context {llm.max_model_len} tokens"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferno.cli.chat.session import Session, Totals, Turn
-from inferno.machine import readable_size
+from inferno.machine import own_memory, readable_size
 from inferno.requests import FinishReason
 
 
@@ -43,7 +43,7 @@ def trim_notice(session: Session) -> str | None:
 
 def describe_stats(session: Session) -> str:
     """Return the table of `/stats`: the last answer, the conversation, all answers, the model."""
-    footprint = session.llm.footprint
+    footprint, own = session.llm.footprint, own_memory()
     groups = {
         "last answer": _last(session.turns[-1]) if session.turns else {},
         "this conversation": {
@@ -54,6 +54,7 @@ def describe_stats(session: Session) -> str:
         "model": {
             "memory": f"weights {readable_size(footprint.weights_bytes)}, "
             f"KV cache {readable_size(footprint.kv_cache_bytes)} in {footprint.kv_dtype}",
+            **({} if own is None else {"process": f"{readable_size(own)} of the machine's memory"}),
             "device": f"{footprint.device}, {footprint.dtype}",
         },
     }
