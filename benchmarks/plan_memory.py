@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "int4": {"quantize": "int4"},
     "kv int8": {"kv_dtype": "int8", "num_blocks": 300},
     "steps of 1024": {"max_num_batched_tokens": 1024},
-    "int4, steps of 1024": {"quantize": "int4", "max_num_batched_tokens": 1024},
+    "int4 in steps of 1024": {"quantize": "int4", "max_num_batched_tokens": 1024},
 }
 PAUSE = 0.005  # seconds between two readings
 

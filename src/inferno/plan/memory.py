@@ -281,7 +281,7 @@ def make_plan(
         base=base,
         text=text,
         making_text=making_text,
-        buffers=_buffers(shape, decodes=bool(unpacked)),
+        buffers=_buffers(shape, decodes=bool(unpacked), quantizes=quantize is not None),
         workspace=workspace + num_blocks * _book_bytes(cache),
         room=room,
         is_bound=limit is not None and room == limit - others,
@@ -329,7 +329,7 @@ def _draft_plan(
         weights=weights,
         cache=cache,
         num_blocks=least * len(cache.windows),
-        buffers=_buffers(shape, decodes=bool(unpacked)),
+        buffers=_buffers(shape, decodes=bool(unpacked), quantizes=quantize is not None),
         workspace=tables_and_logits(shape.decoder, options, cache, context),
     )
 
@@ -494,14 +494,16 @@ def _weights(
     return dict(weights), unpacked
 
 
-def _buffers(shape: ModelShape, *, decodes: bool) -> int:
+def _buffers(shape: ModelShape, *, decodes: bool, quantizes: bool) -> int:
     """Return the memory through which weights pass: a chunk of values, and it as stored.
 
-    decodes  whether blocks become floats: then a chunk's codes, values and rows in another order
-             are there too, and what they leave of the heap.
+    decodes    whether blocks become floats: then a chunk's codes, values and rows in another order
+               are there too, and what they leave of the heap.
+    quantizes  whether floats are quantized: then a chunk's codes are there too, and a float32 copy.
     """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
-    return (6 if decodes else 2) * min(CHUNK_BYTES, 4 * largest)
+    chunks = 6 if decodes else 4 if quantizes else 2
+    return chunks * min(CHUNK_BYTES, 4 * largest)
 
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int]:
