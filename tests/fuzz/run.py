@@ -119,8 +119,9 @@ def _be_child(
         limit = _address_space() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for number in batch:
+            opened = _write(seeds, seed, number, folder, keep)
             started = time.process_time()
-            outcome, finding = _outcome(seeds, seed, number, folder, keep)
+            outcome, finding = _outcome(opened, runs=number % _RUNS_EVERY == 0)
             seconds = time.process_time() - started
             with open(folder / "stderr", "r+", encoding="utf-8", errors="replace") as said:
                 printed = said.read()
@@ -138,17 +139,20 @@ def _be_child(
         os._exit(9)
 
 
-def _outcome(
-    seeds: Sequence[Seed], seed: int, number: int, folder: Path, keep: Path | None
-) -> tuple[str, str]:
+def _write(seeds: Sequence[Seed], seed: int, number: int, folder: Path, keep: Path | None) -> Path:
+    """Write a case's files, which may take seconds, and return what is to be opened."""
     chosen, files, _ = case(seeds, seed, number)
     place = keep if keep is not None else folder / "model"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     for name, content in files.items():
         (place / name).write_bytes(content)
+    return place / chosen.opened
+
+
+def _outcome(opened: Path, *, runs: bool) -> tuple[str, str]:
     try:
-        return open_model(place / chosen.opened, runs=number % _RUNS_EVERY == 0), ""
+        return open_model(opened, runs=runs), ""
     except BaseException:
         return "finding", traceback.format_exc()[-4000:]
 
