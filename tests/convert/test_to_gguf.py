@@ -277,8 +277,8 @@ def test_llama_cpp_reads_files_of_every_type(
     convert(tmp_path / "model.gguf", tmp_path / "values.gguf", "f32")
     found = logits_of(llama_cpp, tmp_path / "model.gguf")
     due = logits(tmp_path / "values.gguf")
-    # llama.cpp rounds what it multiplies with: to the type of floats, to 8 bits beside blocks. These
-    # weights magnify that, to 0.2 to 9 % where measured; values misread would be off by their size.
+    # llama.cpp rounds what it multiplies with: to the type of floats, to 8 bits beside blocks.
+    # These weights magnify that, to 0.2 to 9 % where measured; what is misread is off by its size.
     assert (found - due).norm() <= 0.15 * due.norm()
 
 
