@@ -197,8 +197,7 @@ class Engine:
         self._scheduler.steering.clear()
         if self._constraints is not None:
             self._constraints.close()
-        own = own_memory()
-        if self._planned_bytes is not None and own is not None:
+        if self._planned_bytes is not None and (own := own_memory()) is not None:
             _logger.info(
                 "planned %s with all blocks of the KV cache written, took %s at the end",
                 *(readable_size(self._planned_bytes), readable_size(own)),

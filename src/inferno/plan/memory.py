@@ -499,7 +499,7 @@ def _buffers(shape: ModelShape, *, decodes: bool, quantizes: bool) -> int:
 
     decodes    whether blocks become floats: then a chunk's codes, values and rows in another order
                are there too, and what they leave of the heap.
-    quantizes  whether floats are quantized: then a chunk's codes are there too, and a float32 copy.
+    quantizes  whether floats are quantized: then twice as much is taken, as measured.
     """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
     chunks = 6 if decodes else 4 if quantizes else 2

@@ -148,8 +148,9 @@ def stats(commands: Commands) -> dict[str, dict[str, str]]:
 
 
 def test_stats_tell_an_answer_from_a_conversation_from_all(
-    session: Session, commands: Commands
+    session: Session, commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("inferno.cli.chat.stats.own_memory", lambda: 345_000_000)
     assert "last answer" not in stats(commands)
     list(session.ask("one")), list(session.ask("two")), commands.run("/reset")
     list(session.ask("three"))
@@ -161,6 +162,7 @@ def test_stats_tell_an_answer_from_a_conversation_from_all(
     assert found["since the start"]["answers"] == "3, with 18 tokens"
     assert found["since the start"]["prompts"].startswith(f"{session.totals.prompt_tokens} tokens")
     assert found["model"]["device"] == "cpu, float32"
+    assert found["model"]["process"] == "345 MB of the machine's memory"
 
 
 def test_stats_count_stopped_answers(session: Session, commands: Commands) -> None:
