@@ -1,23 +1,27 @@
 """Models of random weights in real shapes with few layers, for plan_memory.py.
 
-Weights are bfloat16 in safetensors, or Q8_0 in GGUF. The tokenizer has as many tokens and merges as
-real ones of its size, for it takes memory too.
+Weights are bfloat16 in safetensors, with gpt-oss' experts in MXFP4, or Q8_0 in GGUF. Q4_K_M is
+what `inferno convert --type q4_k` makes of bfloat16: Q4_K and Q6_K. The tokenizer has as many
+tokens and merges as real ones of its size, for it takes memory too.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter, quant_shape_to_byte_shape
-from peer_files import DEVIATION
-from peer_shapes import QWEN3, TINYLLAMA, Config
+from peer_files import DEVIATION, MXFP4_SCALE
+from peer_shapes import GPT_OSS, QWEN3, TINYLLAMA, Config, is_mixture
 
-Weight = tuple[str, str, tuple[int, ...]]  # Hugging Face's name, GGUF's, shape
+Shape = tuple[int, ...]
+Weight = tuple[str, str, Shape]  # Hugging Face's name, GGUF's, shape
 
 SHAPES: dict[str, Config] = {
     "qwen3": {**QWEN3, "num_hidden_layers": 4},
@@ -33,6 +37,14 @@ SHAPES: dict[str, Config] = {
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,
     },
+    "gpt-oss": {
+        **GPT_OSS,
+        "vocab_size": 32000,
+        "num_hidden_layers": 2,
+        "num_local_experts": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "qwen3-q4_k_m-gguf": {**QWEN3, "num_hidden_layers": 4},
 }
 
 
@@ -44,7 +56,11 @@ def write_model(name: str, folder: Path) -> Path:
     path = folder / "model.gguf" if is_gguf else folder
     done = folder / "done"
     if not done.exists():
-        if is_gguf:
+        if name == "qwen3-q4_k_m-gguf":
+            source = write_model("qwen3", folder.parent / "qwen3")
+            convert = [sys.executable, "-m", "inferno", "convert", "--type", "q4_k", "--force"]
+            subprocess.run([*convert, "--to", str(path), str(source)], check=True)
+        elif is_gguf:
             _write_gguf(path, config)
         else:
             _write_safetensors(folder, config)
@@ -93,24 +109,70 @@ def _feed_forward(config: Config, size: int) -> Iterator[Weight]:
         yield f"{prefix}.down_proj", "ffn_down", (size, inner)
 
 
-def _values(shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _gpt_oss_weights(config: Config) -> Iterator[tuple[str, Shape]]:
+    size, inner, experts = (
+        config[key] for key in ("hidden_size", "intermediate_size", "num_local_experts")
+    )
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    rows, kv_rows = heads * config["head_dim"], kv_heads * config["head_dim"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], size)
+    yield "model.norm.weight", (size,)
+    yield "lm_head.weight", (config["vocab_size"], size)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
+        for name, shape in (
+            ("self_attn.q_proj", (rows, size)),
+            ("self_attn.k_proj", (kv_rows, size)),
+            ("self_attn.v_proj", (kv_rows, size)),
+            ("self_attn.o_proj", (size, rows)),
+            ("mlp.router", (experts, size)),
+        ):
+            yield f"{prefix}.{name}.weight", shape
+            yield f"{prefix}.{name}.bias", shape[:1]
+        yield f"{prefix}.self_attn.sinks", (heads,)
+        yield f"{prefix}.input_layernorm.weight", (size,)
+        yield f"{prefix}.post_attention_layernorm.weight", (size,)
+        for name, num_rows, width in (
+            ("mlp.experts.gate_up_proj", 2 * inner, size),
+            ("mlp.experts.down_proj", size, inner),
+        ):
+            yield f"{prefix}.{name}_blocks", (experts, num_rows, width // 32, 16)
+            yield f"{prefix}.{name}_scales", (experts, num_rows, width // 32)
+            yield f"{prefix}.{name}_bias", (experts, num_rows)
+
+
+def _values(shape: Shape, seed: int) -> np.ndarray:
     if len(shape) == 1:
         return np.ones(shape, np.float32)
     rng = np.random.default_rng(seed)
     return rng.standard_normal(shape, np.float32) * np.float32(DEVIATION)
 
 
+def _stored(name: str, shape: Shape, seed: int) -> np.ndarray:
+    """Return bfloat16 as uint16, or the bytes of MXFP4: codes, or scales by 32 of them."""
+    if name.endswith("_scales"):
+        return np.full(shape, MXFP4_SCALE, np.uint8)
+    if name.endswith("_blocks"):
+        return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    return (_values(shape, seed).view(np.uint32) >> 16).astype(np.uint16)
+
+
 def _write_safetensors(folder: Path, config: Config) -> None:
-    weights, header, position = list(_weights(config)), {}, 0
-    for name, _, shape in weights:
-        stop = position + 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [position, stop]}
+    header, position = {}, 0
+    if is_mixture(config):
+        weights = list(_gpt_oss_weights(config))
+    else:
+        weights = [(name, shape) for name, _, shape in _weights(config)]
+    for name, shape in weights:
+        dtype, width = ("U8", 1) if name.endswith(("_blocks", "_scales")) else ("BF16", 2)
+        stop = position + width * int(np.prod(shape))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, stop]}
         position = stop
     text = json.dumps(header).encode()
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for seed, (_, _, shape) in enumerate(weights):
-            (_values(shape, seed).view(np.uint32) >> 16).astype(np.uint16).tofile(file)
+        for seed, (name, shape) in enumerate(weights):
+            _stored(name, shape, seed).tofile(file)
     (folder / "config.json").write_text(json.dumps(config))
     vocab, merges = _vocabulary(config["vocab_size"])
     model = {
@@ -155,7 +217,7 @@ def _write_gguf(path: Path, config: Config) -> None:
     writer.close()
 
 
-def _q8_0(shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _q8_0(shape: Shape, seed: int) -> np.ndarray:
     """Return random blocks: a scale, and 32 codes."""
     num_blocks = int(np.prod(shape)) // 32
     blocks = np.random.default_rng(seed).integers(0, 256, (num_blocks, 34), dtype=np.uint8)

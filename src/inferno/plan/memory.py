@@ -44,12 +44,13 @@ _BOUND_MARGIN = 0.02
 # chat templates, and connections, requests and texts. Measured by 64 completions and chats of demo.
 SERVER_CHILD_BYTES, SERVER_GROWTH_BYTES = 7_000_000, 6_000_000
 
-# A tokenizer's vocabulary and merges, by its tokens; of a GGUF file there are the lists as well.
-# While it is made, the file's JSON values are there too. Measured on vocabularies of 32,000 to
-# 200,000 tokens.
-_TOKEN_BYTES, _GGUF_TOKEN_BYTES = 340, 640
-_MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 1650
+# A tokenizer's vocabulary and merges, by its tokens; while it is made, what the file has of them is
+# there too. The lists of a GGUF file's header stay until its weights are loaded. Measured on
+# vocabularies of 32,000 to 200,000 tokens, of GGUF files up to 152,000.
+_TOKEN_BYTES, _GGUF_LIST_TOKEN_BYTES = 340, 160
+_MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 880
 
+_LEFT_LAYER_BYTES = 1_500_000  # of the heap, where a layer is decoded and quantized; measured
 CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torch
 # What the cache of a draft model keeps at the least, where a request may be as long: with less it
 # would guess for hardly any. And the share of both caches that it may have where that leaves the
@@ -117,7 +118,7 @@ class Plan:
                     format.
     base            Python and its libraries; on a GPU what CUDA has there before the model.
     text            the tokenizer; making_text: the most while the tokenizer is made.
-    buffers         through which weights pass while they are loaded.
+    buffers         through which weights pass while they are loaded, and a GGUF header's lists.
     workspace       of full steps: activations, logits, and data of requests.
     room            what the process may have in all; None if unknown.
     is_bound        whether `room` is set by --memory, or by the share of a GPU's memory.
@@ -235,7 +236,7 @@ def make_plan(
         room = min(room, available)
     cache = CacheShape(shape.caches, kv_dtype, options.block_size)
     context = _context(shape.decoder, options)
-    text, making_text = _text_bytes(shape) if has_text else (0, 0)
+    text, making_text, lists = _text_bytes(shape) if has_text else (0, 0, 0)
     weights, unpacked = _weights(shape, dtype, quantize, is_cpu=is_cpu)
     workspace = step_bytes(shape.decoder, options, dtype, weights, cache, context)
     num_host_blocks = 0  # of a GPU's plan, for they aren't in its memory
@@ -281,7 +282,7 @@ def make_plan(
         base=base,
         text=text,
         making_text=making_text,
-        buffers=_buffers(shape, decodes=bool(unpacked), quantizes=quantize is not None),
+        buffers=_buffers(shape, decodes=bool(unpacked), quantizes=quantize is not None) + lists,
         workspace=workspace + num_blocks * _book_bytes(cache),
         room=room,
         is_bound=limit is not None and room == limit - others,
@@ -499,20 +500,23 @@ def _buffers(shape: ModelShape, *, decodes: bool, quantizes: bool) -> int:
 
     decodes    whether blocks become floats: then a chunk's codes, values and rows in another order
                are there too, and what they leave of the heap.
-    quantizes  whether floats are quantized: then twice as much is taken, as measured.
+    quantizes  whether floats are quantized: then twice as much is taken, as measured; of blocks, a
+               little of each layer until all are loaded.
     """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
     chunks = 6 if decodes else 4 if quantizes else 2
-    return chunks * min(CHUNK_BYTES, 4 * largest)
+    left = _LEFT_LAYER_BYTES * shape.decoder.num_layers if decodes and quantizes else 0
+    return chunks * min(CHUNK_BYTES, 4 * largest) + left
 
 
-def _text_bytes(shape: ModelShape) -> tuple[int, int]:
-    """Return what the tokenizer takes, and what it takes at most while it is made."""
+def _text_bytes(shape: ModelShape) -> tuple[int, int, int]:
+    """Return what a tokenizer takes, the most while it is made, and what the file's lists take."""
     vocab = shape.decoder.vocab_size
+    size = _TOKEN_BYTES * vocab
     if shape.is_gguf:
-        return _GGUF_TOKEN_BYTES * vocab, _MAKING_GGUF_TOKEN_BYTES * vocab
-    size = min(_TOKEN_BYTES * vocab, 10 * shape.tokenizer_bytes)
-    return size, max(size, _MAKING_BYTES_OF_FILE * shape.tokenizer_bytes)
+        return size, _MAKING_GGUF_TOKEN_BYTES * vocab, _GGUF_LIST_TOKEN_BYTES * vocab
+    size = min(size, 10 * shape.tokenizer_bytes)
+    return size, max(size, _MAKING_BYTES_OF_FILE * shape.tokenizer_bytes), 0
 
 
 def _context(decoder: DecoderConfig, options: EngineOptions) -> int:

@@ -33,7 +33,7 @@ def test_slow_heads_end_at_the_deadline(start: bytes) -> None:
         clients = []
         for _ in range(300):
             clients.append(server.connect())
-            clients[-1].sendall(start)  # at once: who says nothing until the deadline gets no answer
+            clients[-1].sendall(start)  # at once: who is silent until the deadline gets no answer
         began = time.monotonic()
         while time.monotonic() < began + 0.7 and start:
             for client in clients:
