@@ -25,6 +25,15 @@ inline I dot4(I acc, I a, I b) {
 #endif
 }
 
+#if defined(__AVX512F__)
+// The same with the four signed bytes at `b` in each lane. Compilers load them into a register first,
+// one more for each dot. (Measured with GCC 12 on a Zen 4: tiles of 8 rows take 2 to 7 % longer so.)
+inline I dot4(I acc, I a, const std::uint32_t* b) {
+    asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc.v) : "v"(a.v), "m"(*b));
+    return acc;
+}
+#endif
+
 #elif defined(__AVX512F__)
 
 // Lanes of 16 bits: the sums of two products of unsigned bytes `a` and signed bytes `b`, which must

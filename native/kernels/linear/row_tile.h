@@ -20,7 +20,7 @@ namespace {
 INFERNO_INLINE I row_dots(const I (&codes)[8], const std::uint32_t* x, Index stride, int begin,
                           int end, I sum) {
     INFERNO_UNROLL
-    for (int w = begin; w < end; ++w) sum = dot4(sum, codes[w], word_of(x + w * stride));
+    for (int w = begin; w < end; ++w) sum = dot4(sum, codes[w], x + w * stride);
     return sum;
 }
 
