@@ -192,22 +192,32 @@ inline void write_elements(const typename X::Raw* x, Index width, std::uint32_t*
     }
 }
 
-// Rows whose words are interleaved together, where there are so many.
+// Rows whose words are interleaved together, at most: a lane for each.
 constexpr Index kTogether = 16;
 
-// Word w of row r goes to target[w * stride + r]. Sixteen words are read at a time: what lies after
-// the last goes nowhere.
-inline void interleave_words(const std::uint32_t (&rows)[kTogether][kChunk], Index num_words,
-                             std::uint32_t* target, Index stride) {
+// Word w of row r goes to target[w * stride + r]. Words of fewer than sixteen rows are stored with
+// what lies in the other lanes, over the places of words and rows after them, which are written
+// later; but nothing is stored after the last word. (Measured: with a store for each row's word,
+// packing 6 to 8 rows took 1.4 to 1.8 times as long.)
+inline void interleave_words(const std::uint32_t (&rows)[kTogether][kChunk], Index num_rows,
+                             Index num_words, std::uint32_t* target, Index stride) {
     for (Index w = 0; w < num_words; w += 16) {
         I lanes[16];
 #pragma GCC unroll 16
-        for (Index r = 0; r < 16; ++r) lanes[r] = load_int(rows[r] + w);
+        for (Index r = 0; r < 16; ++r) lanes[r] = load_int(rows[r < num_rows ? r : 0] + w);
         transpose(lanes);
         const Index end = min(num_words, w + 16);
+        alignas(64) std::uint32_t last[16];
 #pragma GCC unroll 16
         for (Index i = 0; i < 16; ++i) {
-            if (w + i < end) store_int(target + (w + i) * stride, lanes[i]);
+            if (w + i >= end) break;
+            std::uint32_t* const place = target + (w + i) * stride;
+            if (num_rows == 16 || (num_words - w - i) * stride >= 16) {
+                store_int(place, lanes[i]);
+            } else {
+                store_int(last, lanes[i]);
+                for (Index r = 0; r < num_rows; ++r) place[r] = last[r];
+            }
         }
     }
 }

@@ -264,16 +264,14 @@ void pack_block(const Rows& x, const Index* index, Index num_inputs,
             const Index row = index ? index[rows.begin + nth] : rows.begin + nth;
             write_words<Format, X>(data + row * x.stride + i, width, words);
         };
-        Index r = 0;
-        for (; r + kTogether <= num_rows; r += kTogether) {
-            for (Index n = 0; n < kTogether; ++n) write(r + n, memory[n]);
-            interleave_words(memory, num_words, target + r, num_rows);
-        }
-        for (; r < num_rows; ++r) {
-            std::uint32_t* words = num_rows == 1 ? target : memory[0];
-            write(r, words);
-            if (num_rows == 1) continue;
-            for (Index w = 0; w < num_words; ++w) target[w * num_rows + r] = words[w];
+        if (num_rows == 1) {
+            write(0, target);
+        } else {
+            for (Index r = 0, count; r < num_rows; r += count) {
+                count = r == 0 && num_rows % kTogether ? num_rows % kTogether : kTogether;
+                for (Index n = 0; n < count; ++n) write(r + n, memory[n]);
+                interleave_words(memory, count, num_words, target + r, num_rows);
+            }
         }
         target += num_words * num_rows;
     }
