@@ -145,7 +145,11 @@ def test_the_chunk_that_is_counted_is_the_one_that_is_read() -> None:
 
 
 def test_what_decoding_leaves_of_the_heap_is_not_in_a_gpus_memory(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 3}
+    sizes: dict[str, Any] = {
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "num_hidden_layers": 3,
+    }
     model = save_tiny(tmp_path / "hf", "llama", **sizes)
     path = write_gguf(tmp_path / "model.gguf", model, blocks={"ffn_up": "Q4_K"})
     on_cpu, on_gpu = (
