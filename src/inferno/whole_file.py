@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,14 +15,18 @@ from inferno.json_file import open_nonblocking
 
 
 @contextmanager
-def whole_file(path: Path, *, prefix: str) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, prefix: str, is_shared: bool = False) -> Iterator[BinaryIO]:
     """Yield a file to write to, private to its user, which becomes `path` when the block ends.
 
-    prefix  the beginning of the file's name, beside `path`, until then. The file is removed if
-            anything goes wrong; where the process is killed, by `remove_unfinished`.
+    prefix      the beginning of the file's name, beside `path`, until then. The file is removed if
+                anything goes wrong; where the process is killed, by `remove_unfinished`.
+    is_shared   whether it may be read by all who may read its folder.
     """
     handle, temporary = _locked_file(path.parent, prefix)
     try:
+        if is_shared:
+            readers = stat.S_IMODE(path.parent.stat().st_mode) & 0o444
+            os.fchmod(handle, readers | stat.S_IRUSR | stat.S_IWUSR)
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()

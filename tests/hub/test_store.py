@@ -720,7 +720,7 @@ def test_what_a_model_says_of_itself_does_not_reach_the_terminal(
     (tiny / "config.json").write_text(json.dumps({**config, "architectures": [evil], evil: evil}))
     (tiny / "chat_template.jinja").write_text(f"{{# {evil} #}}\n\thello")
     monkeypatch.setattr("inferno.cli.models.is_terminal", lambda: True)
-    assert run("download", str(tiny))[0] == 0
+    add_local(Store.of_user(), tiny)
     for command in (["list"], ["show", "local/tiny"], ["show", "local/tiny", "--template"]):
         code, out, err = run(*command)
         assert (code, err) == (0, "")

@@ -66,6 +66,7 @@ def download(
     """
     with one_line_errors(debug=debug, loads_model=False):
         # Imported now: with the HTTP client it takes longer than `inferno --help` may.
+        from inferno.engine.build import problem_with  # noqa: PLC0415
         from inferno.hub.add import add_local, is_local  # noqa: PLC0415
         from inferno.hub.fetch import hub_client, plan_download, web_client  # noqa: PLC0415
         from inferno.hub.url import WantedModel, is_elsewhere, parse_model  # noqa: PLC0415
@@ -75,7 +76,7 @@ def download(
         if is_local(model):
             if revision or include or token_file:
                 raise InvalidRequest(f"{model} is on this machine: give no other option with it")
-            entry = add_local(store, Path(model).expanduser())
+            entry = add_local(store, Path(model).expanduser(), problem_with)
             say(f"{entry.name} is in {entry.folder}")
         elif is_elsewhere(model):
             if revision or include or token_file:
@@ -147,8 +148,9 @@ def fetch_if_absent(
     with hub_client(repository) as client:
         plan = plan_download(client, store, repository, revision, include)
         if not yes and not _may_ask():
+            also = f" --revision {revision}" if revision else ""
             raise ModelNotFound(
-                f"{model} is not on this machine: `inferno download {model}` fetches it "
+                f"{model} is not on this machine: `inferno download {model}{also}` fetches it "
                 f"({readable_size(plan.num_missing)}), or give --yes"
             )
         say(_described(plan, store))

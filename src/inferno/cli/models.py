@@ -30,7 +30,7 @@ from inferno.gguf.file import is_gguf_name
 from inferno.home import UNFINISHED_PACKING, home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.find import find_model_folder, verified
-from inferno.hub.names import split_file
+from inferno.hub.names import is_repository, split_file
 from inferno.hub.store import Entry, Store
 from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
@@ -70,6 +70,8 @@ def list_models(as_json: _Json = False, debug: Debug = False) -> None:
         print_text(_table(rows))
         print_text(f"partial downloads: {readable_size(partial)}\n")
         print_text(f"packed weights: {readable_size(packed)}\n")
+        for path in store.unreadable():
+            say(f"note: {path} can't be read: the model is downloaded anew, or pruned")
 
 
 def show(
@@ -134,7 +136,7 @@ def rm(
             one
             for one in store.entries()
             if one.name == name
-            and revision in (None, one.revision, *one.asked)
+            and (revision in (None, one.revision, *one.asked) or _is_short(revision, one))
             and (include is None or one.gguf_files(include))
         ]
         if not entries:
@@ -143,6 +145,9 @@ def rm(
                 + (f" at {revision}" if revision else "")
                 + "; inferno list shows what is there"
             )
+        for entry in entries:  # all or none
+            with store.alone(entry.name, entry.revision, may_wait=False):
+                pass
         for entry in entries:
             what = entry.name
             if include is None:
@@ -170,7 +175,12 @@ def prune(
     """
     with one_line_errors(debug=debug, loads_model=False):
         store = Store.of_user()
-        partial = sum(store.remove_partial(one) for one in store.partials())
+        partial, problems = 0, list[ModelError]()
+        for one in store.partials():
+            try:
+                partial += store.remove_partial(one)
+            except ModelError as problem:
+                problems.append(problem)
         partial += store.remove_unfinished()
         packed = remove_unfinished(_packed_folder(), UNFINISHED_PACKING)
         for path in _packed_folder().glob(_PACKED):
@@ -183,6 +193,8 @@ def prune(
             f"removed {readable_size(partial)} of partial downloads and {readable_size(packed)} of "
             "packed weights"
         )
+        if problems:
+            raise problems[0]
 
 
 def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
@@ -201,7 +213,18 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
     if model and is_there and revision is None:
         return None, find_model_folder(model)
-    raise ModelNotFound(f"{model} is not on this machine; `inferno download {model}` fetches it")
+    if not is_repository(name):
+        raise ModelNotFound(f"{model!r} is no model; inferno list shows what is there")
+    at = f" at {revision}" if revision else ""
+    also = f" --revision {revision}" if revision else ""
+    raise ModelNotFound(
+        f"{model}{at} is not on this machine; `inferno download {model}{also}` fetches it"
+    )
+
+
+def _is_short(revision: str | None, entry: Entry) -> bool:
+    """Return whether a revision is the beginning of an entry's, as `list` shows it."""
+    return revision is not None and len(revision) >= 7 and entry.revision.startswith(revision)
 
 
 def _row_of(store: Store, entry: Entry) -> dict[str, Any]:

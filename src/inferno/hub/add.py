@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, split_files
 from inferno.hub.facts import weight_files
 from inferno.hub.kinds import refuse_config_in, refuse_names
-from inferno.hub.names import is_file_name, is_repository, is_wanted
+from inferno.hub.names import SMALL_FILES, is_file_name, is_repository, is_wanted
 from inferno.hub.store import Entry, Store
 from inferno.hub.stored_file import StoredFile, record_file, sha256_of
-from inferno.hub.whole import check_shards, check_weights
+from inferno.hub.whole import check_shards, check_small, check_weights
 from inferno.json_file import missing_file, no_weights
 
 OWNER = "local"
@@ -24,13 +25,20 @@ _TRIES = 3
 def is_local(text: str) -> bool:
     """Return whether a model's name is a path of this machine."""
     try:
-        return "://" not in text and Path(text).expanduser().exists()
+        return bool(text) and "://" not in text and Path(text).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such home
         return False
 
 
-def add_local(store: Store, path: Path) -> Entry:
-    """Add a model's folder or .gguf file as local/NAME, and return its entry; nothing is copied."""
+def add_local(
+    store: Store, path: Path, refuse: Callable[[Path], str | None] = lambda folder: None
+) -> Entry:
+    """Add a model's folder or .gguf file as local/NAME, and return its entry; nothing is copied.
+
+    refuse  returns why a folder of configs is of no model that can be run.
+
+    Raises ModelError where the name is another folder's, or the files make no whole model.
+    """
     is_file = path.is_file() and is_gguf_name(path)
     # A link to a file, as in Hugging Face's cache, may lead to what is called by its hash.
     path = path.parent.resolve() / path.name if is_file else path.resolve()
@@ -41,7 +49,12 @@ def add_local(store: Store, path: Path) -> Entry:
         )
     folder = path if path.is_dir() else path.parent
     names = _files(path)
-    _check(name, folder, names)
+    if _is_unfinished(store, [folder / file for file in names]):
+        raise ModelNotFound(
+            f"{path} is in the store, but no complete model: name the model, so that it is "
+            "downloaded"
+        )
+    _check(name, folder, names, refuse)
     files = tuple(_recorded(folder, file) for file in names)
     revision = hashlib.sha256("".join(sorted(file.sha256 for file in files)).encode()).hexdigest()
     entry = Entry(
@@ -55,11 +68,34 @@ def add_local(store: Store, path: Path) -> Entry:
         files=files,
         added_at=time.time(),
     )
+    _forget_others(store, entry)
     store.write(entry)
     return entry
 
 
-def _check(name: str, folder: Path, names: Collection[str]) -> None:
+def _is_unfinished(store: Store, paths: Collection[Path]) -> bool:
+    """Return whether files lie in the store, and are no model's."""
+    root = store.root.resolve()
+    is_inside = any(path.resolve().is_relative_to(root) for path in paths)
+    return is_inside and not store.owners(paths)
+
+
+def _forget_others(store: Store, entry: Entry) -> None:
+    """Forget what a name was before: its folder with other content, or a folder that is gone."""
+    for other in [one for one in store.entries() if one.name == entry.name]:
+        if other.source != entry.source and Path(other.source).exists():
+            raise ModelError(
+                f"{entry.name} is the name of {other.source} already: `inferno rm {entry.name}` "
+                f"forgets that, or rename {entry.source}"
+            )
+        if (other.revision, other.source) != (entry.revision, entry.source):
+            with contextlib.suppress(ModelError):  # it is in use
+                store.remove(other)
+
+
+def _check(
+    name: str, folder: Path, names: Collection[str], refuse: Callable[[Path], str | None]
+) -> None:
     """Raise ModelError where files make no whole model, or one that inferno doesn't run."""
     has_ggufs = any(is_gguf_name(Path(one)) for one in names)
     if not has_ggufs or any(one.endswith(".safetensors") for one in names):
@@ -70,6 +106,9 @@ def _check(name: str, folder: Path, names: Collection[str]) -> None:
         if not (folder / "tokenizer.json").exists():
             raise ModelNotFound(f"{folder} holds no tokenizer.json, without which no model runs")
         check_shards(folder, names)
+        check_small(folder / one for one in names if one in SMALL_FILES)
+        if (problem := refuse(folder)) is not None:
+            raise ModelError(f"{folder} is not added, as inferno doesn't run it: {problem}")
     check_weights(name, names, lambda one: folder / one)
 
 
@@ -77,7 +116,7 @@ def _files(path: Path) -> list[str]:
     if path.is_file() and is_gguf_name(path):
         return _gguf_files(path)
     names = [one.relative_to(path).as_posix() for one in sorted(path.rglob("*")) if one.is_file()]
-    names = [name for name in names if is_wanted(name, "*")]
+    names = [name for name in names if is_wanted(name, "*" if name.endswith(".gguf") else None)]
     if "config.json" not in names and not any(name.endswith(".gguf") for name in names):
         raise ModelNotFound(f"{path} holds no config.json and no .gguf file, so it is no model")
     return names

@@ -80,7 +80,7 @@ def has_all_weights(folder: Path, names: Collection[str]) -> bool:
 
 def _repository_folder(name: str) -> Path:
     assert is_repository(name), name
-    return Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}"
+    return Path(constants.HF_HUB_CACHE).absolute() / f"models--{name.replace('/', '--')}"
 
 
 def _commit(repository: Path, revision: str) -> str | None:

@@ -7,9 +7,10 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,14 @@ from inferno.hub.client import HubClient, Patience, find_token
 from inferno.hub.facts import check_safetensors
 from inferno.hub.headers import check_remote_ggufs
 from inferno.hub.kinds import refuse_config_in, refuse_listing
-from inferno.hub.names import Listing, RemoteFile, is_repository, split_file
+from inferno.hub.names import (
+    READ_FILES,
+    WEIGHTS,
+    Listing,
+    RemoteFile,
+    is_repository,
+    split_file,
+)
 from inferno.hub.store import Entry, Store
 from inferno.hub.stored_file import StoredFile, record_file, stored_file
 from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content, version_at
@@ -123,7 +131,7 @@ def local_entry(
     include = include or chosen
     entry = store.find(name, revision)
     has_it = entry is not None and (
-        _is_model(entry) if include is None else bool(entry.gguf_files(include))
+        _is_model(entry) if include is None else _has_chosen(entry, include, chosen)
     )
     if entry is not None and has_it and (found := store.verified(entry)) is not None:
         return found
@@ -131,6 +139,15 @@ def local_entry(
         return None
     snapshot = cached_snapshot(name, revision)
     return _adopted(store, name, revision, snapshot) if snapshot is not None else None
+
+
+def _has_chosen(entry: Entry, include: str, chosen: str | None) -> bool:
+    """Return whether a model has weights that match: a GGUF file, or all of it in safetensors."""
+    if chosen is not None or entry.gguf_files(include):
+        return bool(entry.gguf_files(include))
+    return _is_model(entry) and any(
+        file.name.endswith(WEIGHTS) and fnmatchcase(file.name, include) for file in entry.files
+    )
 
 
 def plan_download(
@@ -149,7 +166,12 @@ def plan_download(
     places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
     if (snapshot := cached_snapshot(name, listing.commit)) is not None:
         places.append(snapshot.folder)
-    missing = sum(min(num_missing(place, file) for place in places) for file in listing.files)
+    linkable = _linkable(store, name, listing.files)
+    missing = sum(
+        min(num_missing(place, file) for place in places)
+        for file in listing.files
+        if file.name not in linkable
+    )
     return Plan(name, asked, listing, include is None, missing)
 
 
@@ -241,7 +263,7 @@ def _fetched(
     partial_folder = store.reopen(plan.name, plan.revision, keeps=keeps)
     folder = store.folder(plan.name, plan.revision)
     found = dict(_good_files(folder, plan.listing)) if keeps else {}
-    _check_room(partial_folder, plan, found)
+    _check_room(store, partial_folder, plan, found)
 
     kept, has_configs = {*found}, False
 
@@ -308,7 +330,9 @@ def _check_before_weights(client: HubClient, plan: Plan, place: Callable[[str], 
     small = [file for file in plan.listing.files if not file.is_weights]
     names = {file.name for file in plan.listing.files}
     with _judged(plan):
-        check_small(place(file.name) for file in small if not file.has_hash)
+        check_small(
+            place(file.name) for file in small if not file.has_hash or file.name in READ_FILES
+        )
         if plan.is_whole and INDEX_FILE in names and SINGLE_FILE not in names:
             check_shards(place(INDEX_FILE).parent, names)
         absent = [name for name in names if not _has_begun(place(name))]
@@ -356,8 +380,30 @@ def _here_already(store: Store, name: str, file: RemoteFile, folder: Path) -> St
     return None
 
 
-def _check_room(folder: Path, plan: Plan, here: Collection[str]) -> None:
-    missing = sum(num_missing(folder, file) for file in plan.listing.files if file.name not in here)
+def _linkable(store: Store, name: str, files: Iterable[RemoteFile]) -> set[str]:
+    """Return the names of weights that need no further room on the store's disk, by their sizes."""
+    stored = {
+        (file.sha256, file.size): entry.folder / file.name
+        for entry in store.entries()
+        for file in (entry.files if entry.is_owned else ())
+    }
+    disk = next(one for one in (store.root, *store.root.parents) if one.exists()).stat().st_dev
+    found = set()
+    for file in files:
+        if not file.is_weights or not file.has_hash:
+            continue
+        for path in (stored.get((file.sha256 or "", file.size)), cached_blob(name, file)):
+            with contextlib.suppress(OSError):
+                if path is not None:
+                    status = path.stat()
+                    if (status.st_dev, status.st_size) == (disk, file.size):
+                        found.add(file.name)
+    return found
+
+
+def _check_room(store: Store, folder: Path, plan: Plan, here: Collection[str]) -> None:
+    have = {*here, *_linkable(store, plan.name, plan.listing.files)}
+    missing = sum(num_missing(folder, file) for file in plan.listing.files if file.name not in have)
     if missing > shutil.disk_usage(folder).free:
         raise disk_full(plan.name, folder)
 

@@ -31,7 +31,7 @@ def take_lock(path: Path, kind: int, *, may_wait: bool) -> int | None:
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            fd = _open(path, kind)
         except FileNotFoundError:  # the folder was removed meanwhile
             continue
         except OSError as problem:
@@ -55,6 +55,20 @@ def take_lock(path: Path, kind: int, *, may_wait: bool) -> int | None:
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
         os.close(fd)
+
+
+def _open(path: Path, kind: int) -> int:
+    """Return a descriptor of a lock's file, made if need be.
+
+    Who may only read the store can share a lock that is there.
+    """
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as problem:
+        is_read_only = problem.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        if kind != fcntl.LOCK_SH or not is_read_only or not path.exists():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def hold(lock: int) -> None:

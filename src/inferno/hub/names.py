@@ -14,13 +14,14 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeGuard
 
 from inferno.errors import DownloadError
-from inferno.json_file import INDEX_FILE, SINGLE_FILE, TEMPLATE_FILES
+from inferno.json_file import INDEX_FILE, MAX_JSON_BYTES, SINGLE_FILE, TEMPLATE_FILES
 from inferno.untrusted_json import quoted
 
 MAX_FILE_BYTES = 1 << 42
 MAX_SMALL_BYTES = 1 << 28  # of what is no weights: the largest published tokenizer.json has 35 MB
 _MAX_FILES = 100_000
 _MAX_CHOSEN = 10_000
+_RECORD_BYTES = 500  # that a store's manifest has of a file beside its name, at the most
 
 _SHARD = re.compile(r"-[0-9]{5}-of-(?=[0-9]{5}\.gguf$)")
 # A pattern that `split_file` makes of the end of a name, and what it puts into brackets.
@@ -155,7 +156,7 @@ def is_file_name(name: object) -> bool:
         return False
     parts = name.split("/")
     return len(parts) <= _MAX_DEPTH and all(
-        _PART.fullmatch(part) and ".." not in part and not part.endswith((".", ".part"))
+        _PART.fullmatch(part) and ".." not in part and not part.endswith((".", ".part", ".version"))
         for part in parts
     )
 
@@ -223,6 +224,8 @@ def _check_together(files: Iterable[RemoteFile], repository: str) -> None:
     if len(names) > _MAX_CHOSEN:
         raise _refused(repository, f"{len(names):,} files of a model")
     folders = {name[:at] for name in names for at, one in enumerate(name) if one == "/"}
+    if sum(_RECORD_BYTES + len(name) for name in names) > MAX_JSON_BYTES:
+        raise _refused(repository, f"{len(names):,} files with names too long for a manifest")
     twice = [name for name, times in Counter(names).items() if times > 1 or name in folders]
     if twice:
         raise _refused(repository, f"two files named {_shown(twice[0])}")

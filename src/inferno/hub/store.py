@@ -16,7 +16,6 @@ import fcntl
 import json
 import os
 import shutil
-import stat
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +26,13 @@ from typing import Any
 from inferno.errors import ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
 from inferno.home import home_folder
+from inferno.hub.folders import (
+    bytes_freed,
+    is_folder_name,
+    remove_file,
+    remove_links,
+    remove_tree,
+)
 from inferno.hub.locks import hold, let_go, take_lock
 from inferno.hub.names import (
     READ_FILES,
@@ -172,9 +178,31 @@ class Store:
                     found.append(self._read(path))
         return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
 
+    def unreadable(self, name: str | None = None) -> list[Path]:
+        """Return the manifests, of all models or of one, that can't be read or are damaged."""
+        folder = "*--*" if name is None else name.replace("/", "--")
+        found = []
+        for path in sorted(self.root.glob(f"{folder}/*{_MANIFEST}")):
+            try:
+                self._read(path)
+            except ModelError:
+                if not path.name.startswith("."):
+                    found.append(path)
+        return found
+
     def find(self, name: str, revision: str | None = None) -> Entry | None:
-        """Return the model of a name, as of a branch, tag or commit, by default `newest`."""
+        """Return the model of a name, as of a branch, tag or commit, by default `newest`.
+
+        Raises ModelError where this user may not read what the store says of it.
+        """
         found = [one for one in self.entries() if one.name == name]
+        if not found and is_repository(name):
+            for path in self.unreadable(name):
+                if not os.access(path, os.R_OK):
+                    raise ModelError(
+                        f"{path} can't be read by this user: have its owner allow it, or have "
+                        "INFERNO_HOME name a folder of yours"
+                    )
         if revision is not None:
             found = [one for one in found if revision in (one.revision, *one.asked)]
         return newest(found) if found else None
@@ -323,7 +351,7 @@ class Store:
             "folder": None if entry.is_owned else str(entry.folder),
         }
         del fields["is_owned"]
-        with whole_file(path, prefix=_UNFINISHED) as file:
+        with whole_file(path, prefix=_UNFINISHED, is_shared=True) as file:
             file.write(json.dumps(fields, indent=1).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -344,7 +372,7 @@ class Store:
         """
         folder, partial = self.folder(name, revision), self.partial_folder(name, revision)
         for path in (folder, partial):
-            _remove_links(path)
+            remove_links(path)
         if not keeps:
             self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
             if folder.exists() and not partial.exists():
@@ -374,8 +402,8 @@ class Store:
         with self.alone(entry.name, entry.revision, may_wait=False):
             # Without its manifest it is no model, should the rest be interrupted.
             self._path(entry.name, entry.revision, _MANIFEST).unlink(missing_ok=True)
-            freed = _remove_tree(self.folder(entry.name, entry.revision))
-            _remove_tree(self.partial_folder(entry.name, entry.revision))
+            remove_tree(self.partial_folder(entry.name, entry.revision))
+            freed = remove_tree(self.folder(entry.name, entry.revision))
             self._path(entry.name, entry.revision, _LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # other revisions are there
             self._path(entry.name, entry.revision, _LOCK).parent.rmdir()
@@ -391,7 +419,7 @@ class Store:
             rest = now.without(names)
             if rest is not None:
                 self._save(rest)  # without them it is a model, should what follows be interrupted
-                return sum(_remove_file(now.folder / name) for name in names if now.is_owned)
+                return sum(remove_file(now.folder / name) for name in names if now.is_owned)
         return self.remove(entry)
 
     def partials(self) -> list[Partial]:
@@ -401,34 +429,59 @@ class Store:
             name = folder.parent.name.replace("--", "/", 1)
             revision = folder.name.removesuffix(_PARTIAL)
             if (
-                not folder.is_dir()
+                not (folder.is_dir() or folder.name.endswith(_PARTIAL))
                 or folder.parent.is_symlink()
                 or not is_repository(name)
                 or not is_commit(revision)
             ):
                 continue
             if not self._is_model(name, revision, folder):
-                found.append(Partial(name, revision, folder, _bytes_freed(folder)))
+                found.append(Partial(name, revision, folder, bytes_freed(folder)))
         return found
 
     def _is_model(self, name: str, revision: str, folder: Path) -> bool:
-        """Return whether a folder is that of a model, and not of a download."""
-        return folder.name == revision and self._path(name, revision, _MANIFEST).exists()
+        """Return whether a folder is that of a model, and not of a download.
+
+        A manifest that is damaged makes none; but one that can't be read, or is of another version
+        of inferno, may.
+        """
+        manifest = self._path(name, revision, _MANIFEST)
+        if folder.name != revision or not manifest.exists():
+            return False
+        if not os.access(manifest, os.R_OK):
+            return True
+        try:
+            fields = read_json(manifest, error=ModelNotFound)
+        except ModelError:
+            return False
+        if fields.get("version") != _VERSION:
+            return True
+        with contextlib.suppress(ModelError):
+            return self._read(manifest) is not None
+        return False
 
     def remove_partial(self, partial: Partial) -> int:
-        """Remove the files of an incomplete download, unless it is under way."""
-        try:
-            with self.alone(partial.name, partial.revision, may_wait=False):
-                if self._is_model(partial.name, partial.revision, partial.folder):
-                    return 0  # it was done since it was looked for
-                _remove_tree(partial.folder)
-                if not self._path(partial.name, partial.revision, _MANIFEST).exists():
-                    self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
-        except ModelError:
-            return 0
+        """Remove the files of an incomplete download, unless it is under way.
+
+        Raises ModelError where they can't be removed.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = self.alone(partial.name, partial.revision, may_wait=False)
+                stack.enter_context(lock)
+            except ModelError:
+                return 0
+            if self._is_model(partial.name, partial.revision, partial.folder):
+                return 0  # it was done since it was looked for
+            manifest = self._path(partial.name, partial.revision, _MANIFEST)
+            if partial.folder.name == partial.revision:
+                manifest.unlink(missing_ok=True)  # damaged
+            freed = remove_tree(partial.folder)
+            if not manifest.exists():
+                self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             partial.folder.parent.rmdir()
-        return partial.num_bytes
+        return freed
 
     def remove_unfinished(self) -> int:
         """Remove manifests that were never finished, and return how many bytes that frees."""
@@ -441,9 +494,12 @@ class Store:
         return freed
 
     def same_content(self, file: RemoteFile) -> Iterator[Path]:
-        """Yield other models' files that should have the content of a remote file."""
+        """Yield other models' files in the store that should have the content of a remote file.
+
+        What lies in a folder of the user's is the user's to change.
+        """
         for entry in self.entries():
-            for stored in entry.files:
+            for stored in entry.files if entry.is_owned else ():
                 if file.sha256 == stored.sha256 and stored.size == file.size:
                     yield entry.folder / stored.name
 
@@ -469,7 +525,7 @@ class Store:
         fields = read_json(path, error=ModelNotFound)
         try:
             return self._entry(path, fields)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise ModelNotFound(f"{path} is no manifest of a model; remove it") from None
 
     def _entry(self, path: Path, fields: dict[str, Any]) -> Entry:
@@ -481,7 +537,7 @@ class Store:
             and is_commit(revision)
             and self._path(name, revision, _MANIFEST) == path
             and all(is_sound(file) for file in files)
-            and (elsewhere is None or Path(elsewhere).is_absolute())
+            and (elsewhere is None or is_folder_name(elsewhere))
             and (elsewhere is not None or not self.folder(name, revision).is_symlink())
             and all(isinstance(text, str) for text in (*fields["asked"], fields["source"]))
             and is_licence(fields["licence"])
@@ -504,41 +560,3 @@ class Store:
 def newest(entries: Iterable[Entry]) -> Entry:
     """Return the model that a name stands for: as of the main branch, else the newest."""
     return max(entries, key=lambda one: ("main" in one.asked, one.added_at))
-
-
-def _remove_links(folder: Path) -> None:
-    """Remove symbolic links from where a download writes; what they point to stays as it is."""
-    for path in [folder, *folder.rglob("*")]:
-        if path.is_symlink():
-            path.unlink()
-
-
-def _remove_tree(folder: Path) -> int:
-    """Remove a folder of the store, and return how many bytes that frees."""
-    if folder.is_symlink():
-        folder.unlink()
-        return 0
-    freed = _bytes_freed(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-    return freed
-
-
-def _remove_file(path: Path) -> int:
-    """Remove a file of the store, and return how many bytes that frees."""
-    freed = _bytes_of(path)
-    path.unlink(missing_ok=True)
-    return freed
-
-
-def _bytes_freed(folder: Path) -> int:
-    """Return the bytes of the files in a folder that are found nowhere else."""
-    return sum(map(_bytes_of, folder.rglob("*")))
-
-
-def _bytes_of(path: Path) -> int:
-    """Return the bytes of a file that is found nowhere else; 0 of all else."""
-    with contextlib.suppress(OSError):
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-            return status.st_size
-    return 0

@@ -87,7 +87,8 @@ def sha256_of(path: Path) -> str | None:
 
 def is_sound(file: StoredFile) -> bool:
     """Return whether a manifest's file is one that we may have written there."""
-    is_counted = all(type(number) is int for number in (file.size, file.mtime_ns))
+    numbers = (file.size, file.mtime_ns, file.ctime_ns)
+    is_counted = all(type(number) is int and abs(number) < 1 << 63 for number in numbers)
     is_known = is_file_name(file.name) and is_sha256(file.sha256)
     has_version = file.version is None or is_version(file.version)
     return is_known and is_counted and file.size >= 0 and has_version
