@@ -142,24 +142,3 @@ def test_experts_that_lie_transposed_are_counted_as_what_they_become(
 
 def test_the_chunk_that_is_counted_is_the_one_that_is_read() -> None:
     assert memory.CHUNK_BYTES == staging.CHUNK_BYTES
-
-
-def test_what_decoding_leaves_of_the_heap_is_not_in_a_gpus_memory(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {
-        "hidden_size": 256,
-        "intermediate_size": 256,
-        "num_hidden_layers": 3,
-    }
-    model = save_tiny(tmp_path / "hf", "llama", **sizes)
-    path = write_gguf(tmp_path / "model.gguf", model, blocks={"ffn_up": "Q4_K"})
-    on_cpu, on_gpu = (
-        make_plan(
-            read_shape(path),
-            EngineOptions(model=path, quantize="int8"),
-            None,
-            has_text=False,
-            gpu_total=gpu_total,
-        ).buffers
-        for gpu_total in (None, 80 << 30)
-    )
-    assert on_cpu - on_gpu == 3 * memory.LEFT_LAYER_BYTES

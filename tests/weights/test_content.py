@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+import tracemalloc
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from inferno.file_identity import FileIdentity
-from inferno.weights.content import BlockHash, HashKey
+from inferno.weights.checkpoint import Checkpoint
+from inferno.weights.content import BlockHash, ContentHash, HashKey
 
 BLOCK = 128 << 10
 KEY = HashKey(bytes(32))
@@ -86,3 +90,19 @@ def test_a_file_is_believed_once_its_last_change_is_some_seconds_old() -> None:
     assert not settled._replace(changed=now + 60 * second).is_settled(now)  # by another clock
     whole_seconds = settled.changed - settled.changed % second
     assert not settled._replace(changed=whole_seconds).is_settled(now)
+
+
+def test_of_a_tensor_that_was_read_nothing_is_kept_but_its_hash() -> None:
+    """Models have hundreds, and all of it would be there until the last one is loaded."""
+    data = memoryview(bytes(BLOCK + 1000))
+    tensors = {str(n): SimpleNamespace(start=0, stop=len(data)) for n in range(100)}
+    hashing = ContentHash(KEY, cast(Checkpoint, SimpleNamespace(tensors=tensors)))
+    tracemalloc.start()
+    try:
+        for name in tensors:
+            hashing.see(name, 0, data[:500])
+            hashing.see(name, 500, data[500:])
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500 * len(tensors)

@@ -50,7 +50,6 @@ SERVER_CHILD_BYTES, SERVER_GROWTH_BYTES = 7_000_000, 6_000_000
 _TOKEN_BYTES, _GGUF_LIST_TOKEN_BYTES = 340, 160
 _MAKING_BYTES_OF_FILE, _MAKING_GGUF_TOKEN_BYTES = 13, 880
 
-LEFT_LAYER_BYTES = 1_500_000  # of the heap, where a layer is decoded and quantized; measured
 CHUNK_BYTES = 4 << 20  # weights/staging.py's, which can't be asked without torch
 # What the cache of a draft model keeps at the least, where a request may be as long: with less it
 # would guess for hardly any. And the share of both caches that it may have where that leaves the
@@ -282,7 +281,7 @@ def make_plan(
         base=base,
         text=text,
         making_text=making_text,
-        buffers=_buffers(shape, unpacked, quantize, is_cpu=is_cpu) + lists,
+        buffers=_buffers(shape, unpacked, quantize) + lists,
         workspace=workspace + num_blocks * _book_bytes(cache),
         room=room,
         is_bound=limit is not None and room == limit - others,
@@ -330,7 +329,7 @@ def _draft_plan(
         weights=weights,
         cache=cache,
         num_blocks=least * len(cache.windows),
-        buffers=_buffers(shape, unpacked, quantize, is_cpu=is_cpu),
+        buffers=_buffers(shape, unpacked, quantize),
         workspace=tables_and_logits(shape.decoder, options, cache, context),
     )
 
@@ -495,21 +494,16 @@ def _weights(
     return dict(weights), unpacked
 
 
-def _buffers(
-    shape: ModelShape, unpacked: Mapping[str, Unpacked], quantize: str | None, *, is_cpu: bool
-) -> int:
+def _buffers(shape: ModelShape, unpacked: Mapping[str, Unpacked], quantize: str | None) -> int:
     """Return the memory through which weights pass: a chunk of values, and it as stored.
 
     unpacked  where blocks become floats: then a chunk's codes, values and rows in another order are
               there too, and what they leave of the heap.
-    quantize  where floats are quantized: then twice as much is taken, as measured; of blocks, a
-              little of each layer until all are loaded, in the CPU's memory.
+    quantize  where floats are quantized: then twice as much is taken, as measured.
     """
     largest = max(math.prod(tensor.shape) for tensor in shape.tensors)
     chunks = 6 if unpacked else 4 if quantize else 2
-    has_left = is_cpu and unpacked and quantize
-    left = LEFT_LAYER_BYTES * shape.decoder.num_layers if has_left else 0
-    return chunks * min(CHUNK_BYTES, 4 * largest) + left
+    return chunks * min(CHUNK_BYTES, 4 * largest)
 
 
 def _text_bytes(shape: ModelShape) -> tuple[int, int, int]:

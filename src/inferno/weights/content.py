@@ -33,11 +33,15 @@ _SAMPLE_BYTES, _NUM_SAMPLES = 4 << 10, 32  # of each file
 
 
 class HashKey:
-    """A secret, and the random numbers made of it; name: a public name of the secret."""
+    """A secret, and the random numbers made of it; name: a public name of the secret.
+
+    One thread at a time makes hashes by it.
+    """
 
     def __init__(self, secret: bytes) -> None:
         numbers = hashlib.shake_256(secret).digest(2 * _BLOCK_BYTES)
         self.words, self.halves = np.frombuffer(numbers, dtype=np.uint64).reshape(2, -1)
+        self.scratch = np.empty(_BLOCK_WORDS, dtype=np.uint64)  # of the hash that is being made
         self.name = hashlib.sha256(b"name" + secret).hexdigest()[:16]
         self._secret = secret
 
@@ -72,7 +76,6 @@ class BlockHash:
         self._key = key
         self._digest = key.digest()
         self._rest = bytearray()
-        self._halves = np.empty(_BLOCK_WORDS, dtype=np.uint64)
         self.num_bytes = 0
 
     def update(self, data: memoryview) -> None:
@@ -101,7 +104,7 @@ class BlockHash:
     def _add_block(self, block: memoryview | bytearray) -> None:
         words = np.frombuffer(block, dtype=np.uint64)
         count = len(words)
-        halves = np.right_shift(words, np.uint64(32), out=self._halves[:count])
+        halves = np.right_shift(words, np.uint64(32), out=self._key.scratch[:count])
         sums = np.dot(words, self._key.words[:count]), np.dot(halves, self._key.halves[:count])
         self._digest.update(np.array(sums, dtype=np.uint64).tobytes())
 
@@ -112,17 +115,21 @@ class ContentHash:
     def __init__(self, key: HashKey, checkpoint: Checkpoint) -> None:
         self._key = key
         self._checkpoint = checkpoint
-        self._tensors: dict[str, BlockHash] = {}
+        self._tensors: dict[str, BlockHash] = {}  # that are being read: each keeps part of a block
+        self._digests: dict[str, str] = {}
 
     def see(self, name: str, offset: int, data: memoryview) -> None:
         """Hash bytes of a tensor from a position on; a tensor begun anew is read once more."""
         if offset == 0:
+            self._digests.pop(name, None)
             self._tensors[name] = BlockHash(self._key)
         known = self._tensors.get(name)
-        if known is not None and known.num_bytes == offset:
-            known.update(data)
-        else:
-            self._tensors.pop(name, None)  # not from end to end: it is read when all is done
+        if known is None or known.num_bytes != offset:  # it is read when all is done
+            self._tensors.pop(name, None)
+            return
+        known.update(data)
+        if known.num_bytes == self._size(name):
+            self._digests[name] = self._tensors.pop(name).hexdigest()
 
     def digests(self, beat: Callable[[], None]) -> Mapping[Path, str]:
         """Return each file's hash, of its header and its tensors, also of those not read so far.
@@ -135,18 +142,22 @@ class ContentHash:
             digest.update(hashlib.sha256(header).digest())
             infos = (info for info in self._checkpoint.tensors.values() if info.file == path)
             for info in sorted(infos, key=lambda info: info.start):
-                size = info.stop - info.start
-                if info.name not in self._tensors or self._tensors[info.name].num_bytes != size:
-                    self._read(info.name, beat)
-                digest.update(f"{info.name} {self._tensors[info.name].hexdigest()} ".encode())
+                if info.name not in self._digests:
+                    self._digests[info.name] = self._read(info.name, beat)
+                digest.update(f"{info.name} {self._digests[info.name]} ".encode())
             result[path] = digest.hexdigest()
         return result
 
-    def _read(self, name: str, beat: Callable[[], None]) -> None:
-        self._tensors[name] = hash_of = BlockHash(self._key)
+    def _size(self, name: str) -> int:
+        info = self._checkpoint.tensors[name]
+        return info.stop - info.start
+
+    def _read(self, name: str, beat: Callable[[], None]) -> str:
+        hash_of = BlockHash(self._key)
         for piece in self._checkpoint.raw_pieces(name):
             hash_of.update(piece)
             beat()
+        return hash_of.hexdigest()
 
 
 def sketch(key: HashKey, checkpoint: Checkpoint) -> str:
