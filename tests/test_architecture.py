@@ -102,6 +102,7 @@ LAZY = {
     "cli/__init__.py",
     "cli/app.py",
     "cli/download.py",
+    "cli/errors.py",
     "cli/model_options.py",
     "cli/models.py",
     "cli/plan.py",

@@ -206,3 +206,12 @@ def redirect(to: str) -> Fault:
         return True
 
     return answer
+
+
+def reply_chunked(handler: Handler, body: bytes) -> None:
+    """Answer with a body whose length no header tells."""
+    handler.send_response(200)
+    handler.send_header("transfer-encoding", "chunked")
+    handler.end_headers()
+    handler.wfile.write(b"%x\r\n" % len(body) + body + b"\r\n0\r\n\r\n")
+    handler.wfile.flush()

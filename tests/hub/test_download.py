@@ -43,6 +43,7 @@ from tests.hub.loopback import (
     gguf,
     git_oid,
     redirect,
+    reply_chunked,
     running,
     safetensors,
     sibling,
@@ -343,20 +344,26 @@ def test_a_hub_that_always_begins_again_ends_in_an_error(
         fetch(client, store)
 
 
+@pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("length", [len(WEIGHTS) + 1, len(WEIGHTS) * 3])
 def test_a_body_that_is_too_long_is_refused(
-    length: int, hub: Hub, client: HubClient, store: Store
+    length: int, is_told: bool, hub: Hub, client: HubClient, store: Store
 ) -> None:
     def pad(handler: Handler, content: bytes) -> bool:
         if is_weights(handler):
-            handler.reply(200, (content * 3)[:length])
+            body = (content * 3)[:length]
+            if is_told:
+                handler.reply(200, body)
+            else:
+                reply_chunked(handler, body)
         return is_weights(handler)
 
     hub.fault = pad
-    with pytest.raises(DownloadError, match="bytes that are due"):
+    expected = f"{length:,} bytes were sent in place" if is_told else "bytes that are due"
+    with pytest.raises(DownloadError, match=expected):
         fetch(client, store)
     assert nothing_is_a_model(store)
-    assert all(path.stat().st_size <= len(WEIGHTS) for path in store.root.rglob("*.part"))
+    assert all(path.stat().st_size == 0 for path in store.root.rglob("*.part"))
 
 
 def part_of(store: Store, content: bytes) -> Path:
@@ -410,7 +417,7 @@ def test_another_range_than_was_asked_for_is_not_taken(
     hub.fault = wrong
     part_of(store, WEIGHTS[:1000])
     assert (fetch(client, store).folder / "model.safetensors").read_bytes() == WEIGHTS
-    assert ranges(hub) == ["bytes=1000-", None]
+    assert ranges(hub) == ["bytes=1000-", "bytes=1000-", None]
 
 
 def test_a_link_in_the_place_of_a_part_is_not_followed(

@@ -71,6 +71,18 @@ def test_an_index_with_paths_is_refused(
     assert store.entries() == []
 
 
+def test_an_index_with_more_shards_than_any_model_has_is_refused(
+    hub: Hub, tiny: dict[str, bytes], store: Store
+) -> None:
+    del tiny["model.safetensors"]
+    shards = {f"x{number}": f"model-{number:05}.safetensors" for number in range(1001)}
+    tiny["model.safetensors.index.json"] = json.dumps({"weight_map": shards}).encode()
+    with running(Hub(files=tiny)) as web:
+        code, _, err = run("download", address_of(web))
+        assert (code, "names 1,001 shards, and a model may have 1,000" in err) == (1, True)
+        assert not [one for one in web.asked if "model-" in one.path]
+
+
 def forbids_what_is_not_there(handler: Handler) -> bool:
     """Answer as S3 does to those who may get objects of a bucket and not list them."""
     handler.reply(403, b"<Error><Code>AccessDenied</Code></Error>")

@@ -66,7 +66,6 @@ def download(
     """
     with one_line_errors(debug=debug, loads_model=False):
         # Imported now: with the HTTP client it takes longer than `inferno --help` may.
-        from inferno.engine.build import problem_with  # noqa: PLC0415
         from inferno.hub.add import add_local, is_local  # noqa: PLC0415
         from inferno.hub.fetch import hub_client, plan_download, web_client  # noqa: PLC0415
         from inferno.hub.url import WantedModel, is_elsewhere, parse_model  # noqa: PLC0415
@@ -76,7 +75,7 @@ def download(
         if is_local(model):
             if revision or include or token_file:
                 raise InvalidRequest(f"{model} is on this machine: give no other option with it")
-            entry = add_local(store, Path(model).expanduser(), problem_with)
+            entry = add_local(store, Path(model).expanduser(), _problem_with)
             say(f"{entry.name} is in {entry.folder}")
         elif is_elsewhere(model):
             if revision or include or token_file:
@@ -223,8 +222,14 @@ def _agrees() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _fetch(client: HubClient, store: Store, plan: Plan) -> Entry:
+def _problem_with(folder: Path) -> str | None:
+    """Return why the model of a folder can't be run; None if it can."""
     from inferno.engine.build import problem_with  # noqa: PLC0415
+
+    return problem_with(folder)
+
+
+def _fetch(client: HubClient, store: Store, plan: Plan) -> Entry:
     from inferno.hub.fetch import download  # noqa: PLC0415
 
     with _bars(plan) as tell:
@@ -234,7 +239,7 @@ def _fetch(client: HubClient, store: Store, plan: Plan) -> Entry:
             plan,
             tell,
             wait=lambda: say(f"waiting for another process that fetches or runs {plan.name}"),
-            refuse=problem_with,
+            refuse=_problem_with,
         )
 
 

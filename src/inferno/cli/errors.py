@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -28,6 +29,12 @@ _OF_EXTRA_SERVE = (
 )
 
 
+# Whose code prints: an error that is raised there and names no file is standard output's.
+_PRINTING = ("inferno.cli", "click", "typer", "rich")
+# Variables that huggingface_hub reads as it is imported, and fails if one can't be read.
+_HUB_VARIABLES = ("HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
+
+
 @contextlib.contextmanager
 def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
     """Turn errors into one line on standard error; with `debug`, tracebacks stay.
@@ -40,6 +47,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
     if not debug:
         logging.getLogger("inferno").addHandler(_WARNINGS)
     try:
+        _import_hub_constants()
         if loads_model:
             check_address_space()
         yield
@@ -84,8 +92,46 @@ def describe(problem: Exception) -> str:
     if isinstance(problem, ModuleNotFoundError):
         return f"{problem.name} is not installed: {install_command('serve')}"
     if isinstance(problem, OSError):
-        return f"{problem.filename or 'standard output'}: {problem.strerror or problem}"
+        return _describe_os_error(problem)
     return str(problem)
+
+
+def _describe_os_error(problem: OSError) -> str:
+    reason = str(problem.strerror or problem)
+    if problem.filename is not None:
+        return f"{problem.filename}: {reason}"
+    at = problem.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    name = at.tb_frame.f_globals.get("__name__", "") if at is not None else ""
+    if name.startswith(_PRINTING):
+        return f"standard output: {reason}"
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full: {reason}; free some of it, or set INFERNO_HOME to a larger one"
+    if problem.errno == errno.EFBIG:
+        return f"a file can't be written: {reason}; look at `ulimit -f`"
+    return reason
+
+
+def _import_hub_constants() -> None:
+    """Import what huggingface_hub reads of the environment, so that no later import of it fails.
+
+    What is local takes no such variable. A hub's client refuses those that it can't use by name.
+    """
+    given = {name: os.environ[name] for name in _HUB_VARIABLES if name in os.environ}
+    if not given:
+        return
+    try:
+        import huggingface_hub.constants  # noqa: F401, PLC0415 - only where it may fail
+    except ValueError:
+        for name in given:
+            del os.environ[name]
+        try:
+            from huggingface_hub import constants  # noqa: PLC0415
+        finally:
+            os.environ.update(given)
+        # Or a model would be asked for at another hub than the user's.
+        constants.ENDPOINT = given.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
 
 
 def _is_wrong_option(problem: Exception) -> TypeGuard[InvalidRequest]:

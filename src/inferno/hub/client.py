@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
+from urllib.request import getproxies
 
 import httpx
 from huggingface_hub import constants
@@ -38,6 +39,7 @@ _TOKEN = re.compile(r"[!-~]{1,4096}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FLEETING = (408, 425, 429, 500, 502, 503, 504)
 _LONGEST_PAUSE = 60.0
+_MAX_STALL = 1_000_000
 _THIS_MACHINE = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
@@ -86,6 +88,7 @@ class HubClient:
     def __init__(
         self, endpoint: str, token: str | None, patience: Patience, *, is_hub: bool = True
     ) -> None:
+        _check_timeout(patience.stall)
         self.endpoint = endpoint.rstrip("/")
         self.patience = patience
         self._is_hub = is_hub
@@ -99,12 +102,13 @@ class HubClient:
         self.has_token = token is not None
         logging.getLogger("httpx").addFilter(_without_queries)  # it logs signed URLs
         self._asked_to_wait = 0.0
-        self._http = httpx.Client(
-            timeout=httpx.Timeout(patience.stall),
-            mounts=dict.fromkeys((*_THIS_MACHINE, *self._loopback()), None),  # never by a proxy
-            headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
-            cookies=_NoCookies(),
-        )
+        with _naming_variables():
+            self._http = httpx.Client(
+                timeout=httpx.Timeout(patience.stall),
+                mounts=dict.fromkeys((*_THIS_MACHINE, *self._loopback()), None),  # never by a proxy
+                headers={"User-Agent": "inferno", "Accept-Encoding": "identity"},
+                cookies=_NoCookies(),
+            )
         # The connections that were opened last.
         self._streams: deque[Any] = deque(maxlen=MOST_AT_ONCE)
 
@@ -356,6 +360,79 @@ def _watched(
         ended.set()
 
 
+def _check_timeout(stall: float) -> None:
+    """Raise InvalidRequest where HF_HUB_DOWNLOAD_TIMEOUT is no time to wait for."""
+    given = os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT", "").strip()
+    try:
+        is_time = not given or 0 <= int(given) <= _MAX_STALL
+    except ValueError:
+        is_time = False
+    if not is_time or not 0 < stall <= _MAX_STALL:
+        raise InvalidRequest(
+            f"HF_HUB_DOWNLOAD_TIMEOUT must be a whole number of seconds, from 1 to "
+            f"{_MAX_STALL:,}, not {quoted(given or str(stall), 40)}"
+        )
+
+
+@contextmanager
+def _naming_variables() -> Iterator[None]:
+    """Name the variable of the environment that a client of httpx can't be made with."""
+    try:
+        yield
+    except OSError as problem:
+        if not (path := os.environ.get("SSL_CERT_FILE")):
+            raise
+        raise InvalidRequest(
+            f"SSL_CERT_FILE must be a file with certificates in PEM, not {quoted(path, 200)} "
+            f"({problem.strerror or problem}): correct it, or leave it out"
+        ) from None
+    except (ImportError, httpx.InvalidURL, ValueError):
+        wrong = _wrong_proxy() or _wrong_exception()
+        if wrong is None:
+            raise
+        raise wrong from None
+
+
+def _wrong_proxy() -> InvalidRequest | None:
+    """Return the error of the first variable that names no proxy of a kind that httpx knows."""
+    found = getproxies()
+    for scheme in ("http", "https", "all"):
+        text = found.get(scheme, "")
+        try:
+            proxy = httpx.Proxy(text if "://" in text else f"http://{text}")
+            is_known = not text or proxy.url.scheme in ("http", "https")
+        except (httpx.InvalidURL, ValueError):
+            is_known = False
+        if not is_known:
+            before, mark, rest = text.rpartition("://")
+            shown = before + mark + rest.rpartition("@")[2]  # there may be a password before it
+            return InvalidRequest(
+                f"{_variable(scheme)} must be the http:// or https:// address of a proxy, not "
+                f"{quoted(shown, 200)}: correct it, or leave it out"
+            )
+    return None
+
+
+def _wrong_exception() -> InvalidRequest | None:
+    """Return the error of a host in NO_PROXY that httpx makes no pattern of."""
+    for host in map(str.strip, getproxies().get("no", "").split(",")):
+        try:
+            httpx.URL(host if "://" in host else f"all://*{host}")
+        except (httpx.InvalidURL, ValueError):
+            if not _is_address(host):
+                return InvalidRequest(
+                    f"{_variable('no')} must hold names and addresses of hosts, with commas in "
+                    f"between, not {quoted(host, 80)}: correct it, or leave that out"
+                )
+    return None
+
+
+def _variable(scheme: str) -> str:
+    """Return the name of the variable that a proxy was read from; lower case goes before upper."""
+    lower = f"{scheme}_proxy"
+    return lower if os.environ.get(lower) else lower.upper()
+
+
 @contextmanager
 def _as_interruptions() -> Iterator[None]:
     try:
@@ -380,11 +457,19 @@ def _url(text: str, what: str) -> httpx.URL:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+    if url.scheme not in ("http", "https") or not _has_host(url) or url.userinfo:
         raise InvalidRequest(
             f"{what} must be an https:// address without a user name, not {quoted(text, 200)}"
         )
     return url
+
+
+def _has_host(url: httpx.URL) -> bool:
+    """Return whether the host's name can be one: sockets refuse others, such as a..b."""
+    try:
+        return bool(url.host.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _next_url(at: httpx.URL, location: str) -> httpx.URL:
@@ -393,7 +478,8 @@ def _next_url(at: httpx.URL, location: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
     is_worse = at.scheme == "https" and url.scheme != "https"
-    if not location or url.scheme not in ("http", "https") or url.userinfo or is_worse:
+    is_odd = url.scheme not in ("http", "https") or not _has_host(url) or url.userinfo
+    if not location or is_odd or is_worse:
         raise _no_redirect(at, quoted(location, 80))
     return url
 
@@ -419,8 +505,12 @@ def _is_private(origin: tuple[str, str, int | None]) -> bool:
     scheme, host, _ = origin
     if scheme == "https" or host == "localhost":
         return True
+    return _is_address(host) and ip_address(host).is_loopback
+
+
+def _is_address(host: str) -> bool:
     try:
-        return ip_address(host).is_loopback
+        return bool(ip_address(host))
     except ValueError:
         return False
 

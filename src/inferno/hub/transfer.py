@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from inferno.errors import DownloadError, ModelError
-from inferno.hub.client import HubClient, Interrupted, pieces
+from inferno.hub.client import HubClient, Interrupted, Patience, pieces
 from inferno.hub.names import RemoteFile, is_version
 from inferno.json_file import open_nonblocking
 
@@ -23,9 +23,11 @@ from inferno.json_file import open_nonblocking
 _WORTH_A_CONNECTION = 1 << 20
 _ROUNDS = 2
 _READ = 1 << 20
+_MAX_WRONG_RANGES = 2  # in a row; then the whole file is asked for
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _STRONG_ETAG = re.compile(r'"[!#-~]{1,200}"')
-_RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/([0-9]{1,15}|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)")
+LENGTH = re.compile(r"[0-9]{1,15}")
 
 Heard = Callable[[int], None]
 
@@ -138,11 +140,8 @@ class _Part:
         self._hashes = _Hashes(file)
         self.size = 0
         is_known = file.has_hash or self.etag is not None  # of which version it is
-        if os.fstat(self._opened.fileno()).st_size > file.size or not is_known:
-            self.restart()
-        while piece := self._opened.read(_READ):
-            self._hashes.update(piece)
-            self.size += len(piece)
+        size = os.fstat(self._opened.fileno()).st_size
+        self.cut(size if size <= file.size and is_known else 0)
 
     def write(self, piece: bytes) -> None:
         self._hashes.update(piece)
@@ -151,11 +150,20 @@ class _Part:
             view = view[self._opened.write(view) :]
         self.size += len(piece)
 
-    def restart(self) -> None:
+    def cut(self, size: int) -> None:
+        """Keep the first bytes, and go on behind them."""
+        self._opened.truncate(size)
         self._opened.seek(0)
-        self._opened.truncate()
         self._hashes = _Hashes(self.file)
         self.size = 0
+        while piece := self._opened.read(_READ):
+            self._hashes.update(piece)
+            self.size += len(piece)
+
+    def has_at(self, start: int, piece: bytes) -> bool:
+        """Return whether the bytes from `start` are those of a piece, as far as they go."""
+        here = os.pread(self._opened.fileno(), len(piece), start)
+        return here == piece[: len(here)]
 
     @property
     def etag(self) -> str | None:
@@ -174,6 +182,11 @@ class _Part:
         return self.size == self.file.size and self._hashes.are_right()
 
     @property
+    def can_go_on(self) -> bool:
+        """Return whether a later call continues what is there."""
+        return self.size > 0 and (self.file.has_hash or self.etag is not None)
+
+    @property
     def sha256(self) -> str:
         return self._hashes.sha256
 
@@ -185,59 +198,126 @@ class _Part:
         self._opened.close()
 
 
+class _Refused(Interrupted):
+    """The error of an answer that can't be the file's, of which nothing is kept.
+
+    wrong_ranges    how many wrong parts it counts for.
+    """
+
+    def __init__(self, reason: str, *, wrong_ranges: int = 0) -> None:
+        super().__init__(reason)
+        self.wrong_ranges = wrong_ranges
+
+
 def _receive(client: HubClient, repository: str, commit: str, part: _Part, heard: Heard) -> None:
     """Ask for what is missing, again and again, until it is there or there is no hope."""
     url = client.file_url(repository, commit, part.file.name)
-    patience, failures, most = client.patience, 0, part.size
+    patience, failures, most, wrong_ranges = client.patience, 0, part.size, 0
     heard(part.size)
     while part.size < part.file.size:
         try:
-            _ask(client, url, repository, part, heard)
+            _ask(client, url, repository, part, heard, whole=wrong_ranges >= _MAX_WRONG_RANGES)
             continue
         except Interrupted as problem:
             reason = problem
+        wrong_ranges += reason.wrong_ranges if isinstance(reason, _Refused) else 0
         failures += 1
         if part.size - most >= _WORTH_A_CONNECTION:
-            failures = 1
+            failures, wrong_ranges = 1, 0
             client.note_progress()
         most = max(most, part.size)
         if failures >= patience.attempts:
-            raise DownloadError(
-                f"the download of {repository} stalled: {part.file.name} broke off {failures} "
-                f"times ({reason}); try again, and it goes on where it stopped"
-            )
+            raise _stalled(repository, part, failures, reason)
         client.pause(failures, reason)
 
 
-def _ask(client: HubClient, url: str, repository: str, part: _Part, heard: Heard) -> None:
+def _stalled(repository: str, part: _Part, failures: int, reason: Interrupted) -> DownloadError:
+    name = part.file.name
+    advice = "try again" + (", and it goes on where it stopped" if part.can_go_on else " later")
+    if isinstance(reason, _Refused):
+        return DownloadError(
+            f"the download of {repository} stalled: {name} was answered wrongly, {failures} times "
+            f"without success ({reason}): look for a proxy in between, or check HF_ENDPOINT; then "
+            f"{advice}"
+        )
+    return DownloadError(
+        f"the download of {repository} stalled: {name} broke off {failures} times ({reason}); "
+        f"{advice}"
+    )
+
+
+def _ask(
+    client: HubClient, url: str, repository: str, part: _Part, heard: Heard, *, whole: bool
+) -> None:
+    """Ask once, for what is missing or for the whole file, and write what comes of it.
+
+    What is there is only given up for what is certainly the file: one answer of a proxy, or of a
+    site that is on the blink, may not cost what took hours.
+    """
     etag = part.etag
-    if part.size and not part.file.has_hash and etag is None:
-        part.restart()
-    asked = {"Range": f"bytes={part.size}-"} if part.size else {}
+    if part.size and not part.can_go_on:
+        part.cut(0)
+    asked = {"Range": f"bytes={part.size}-"} if part.size and not whole else {}
     if asked and etag is not None:
         asked["If-Range"] = etag
     with client.open(url, asked) as answer:
-        if answer.status_code == 416:  # the hub has less than it said: the part can't be its file's
-            part.restart()
-            raise Interrupted("the hub has no such part of it")
+        if answer.status_code == 416:
+            raise _Refused("the hub has no such part of it", wrong_ranges=1)
         client.check(answer, repository, commit_of(url))
-        version = version_of(answer)
+        version, length = version_of(answer), _length(answer)
+        is_other = not part.file.has_hash and version != etag
         if answer.status_code == 200:
-            part.restart()
-        elif not _goes_on(answer.headers.get("content-range", ""), part):
-            part.restart()
-            raise Interrupted("the hub sent another part than it was asked for")
-        elif part.size and not part.file.has_hash and version != etag:
-            # Of a commit's file, a range of another version would be told by the hash.
-            part.restart()
-            raise Interrupted("the site sent a part of another version than it was asked for")
+            if length not in (None, part.file.size):
+                raise _Refused(f"{length:,} bytes were sent in place of its {part.file.size:,}")
+            if part.size and is_other and length is not None:
+                part.cut(0)
+        elif (part.size and not asked) or not _goes_on(answer, part):
+            raise _Refused("the hub sent another part than it was asked for", wrong_ranges=1)
+        if part.size and is_other:
+            # Of a commit's file, bytes of another version would be told by the hash.
+            raise _Refused(
+                "the site sent a part of another version than it was asked for",
+                wrong_ranges=_MAX_WRONG_RANGES,
+            )
         if not part.size:
             part.note(version)
-        for piece in pieces(answer, part.file.size - part.size, client.patience):
-            part.write(piece)
-            heard(part.size)
+        if answer.status_code == 200:
+            _take_whole(answer, part, heard, client.patience, is_sure=length is not None)
+        else:
+            for piece in pieces(answer, part.file.size - part.size, client.patience):
+                part.write(piece)
+                heard(part.size)
     if part.size < part.file.size:
         raise Interrupted("the connection was closed too early")
+
+
+def _take_whole(
+    answer: httpx.Response, part: _Part, heard: Heard, patience: Patience, *, is_sure: bool
+) -> None:
+    """Write a body that begins at the file's first byte, behind what is there already of it.
+
+    is_sure     whether its length was told, and is the file's: it takes the place of what is there
+                if that differs. Else it may be a page: it is refused, or cut away if it ends.
+    """
+    at, is_new = 0, part.size == 0
+    try:
+        for piece in pieces(answer, part.file.size, patience):
+            if at < part.size and not part.has_at(at, piece):
+                if not is_sure:
+                    raise _Refused("something else was sent than what is there of it")
+                part.cut(at)
+            if rest := piece[max(0, part.size - at) :]:
+                part.write(rest)
+            at += len(piece)
+            heard(part.size)
+    except DownloadError:  # it is too long
+        if is_new:
+            part.cut(0)
+        raise
+    if at < part.file.size:  # and nothing says that it broke off
+        if is_new and not is_sure:
+            part.cut(0)
+        raise _Refused(f"{at:,} bytes were sent in place of its {part.file.size:,}")
 
 
 def commit_of(url: str) -> str | None:
@@ -246,8 +326,18 @@ def commit_of(url: str) -> str | None:
     return found[1] if found else None
 
 
-def _goes_on(content_range: str, part: _Part) -> bool:
-    found = _RANGE.fullmatch(content_range)
-    if found is None or int(found[1]) != part.size:
+def _length(answer: httpx.Response) -> int | None:
+    """Return how long an answer's body is to be; None where its head doesn't tell."""
+    text = answer.headers.get("content-length", "")
+    if "transfer-encoding" in answer.headers or not LENGTH.fullmatch(text):
+        return None
+    return int(text)
+
+
+def _goes_on(answer: httpx.Response, part: _Part) -> bool:
+    """Return whether an answer is of the bytes that follow those that are there."""
+    found = _RANGE.fullmatch(answer.headers.get("content-range", ""))
+    if found is None or int(found[1]) != part.size or int(found[2]) >= part.file.size:
         return False
-    return found[2] in ("*", str(part.file.size))
+    is_whole = _length(answer) in (None, int(found[2]) + 1 - part.size)
+    return is_whole and found[3] in ("*", str(part.file.size))

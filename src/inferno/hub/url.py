@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from huggingface_hub import constants
 
 from inferno.errors import InvalidRequest
-from inferno.hub.names import is_file_name, is_repository, split_file
+from inferno.hub.names import is_file_name, is_repository, is_revision, split_file
 from inferno.untrusted_json import quoted
 
 _HUB = "huggingface.co"
@@ -51,7 +51,7 @@ def parse_model(text: str, revision: str | None, include: str | None) -> WantedM
         case _:
             raise _no_model(text)
     found = WantedModel(f"{owner}/{name}", named or revision, include)
-    if not is_repository(found.name):
+    if not is_repository(found.name) or (named is not None and not is_revision(named)):
         raise _no_model(text)
     if named is not None and revision is not None:
         raise InvalidRequest("revision stands in the URL already: give one", param="revision")
@@ -83,9 +83,10 @@ def _host(url: SplitResult) -> tuple[str | None, str, int | None]:
 
 
 def _path_of(text: str) -> list[str]:
-    path = _path_in_hub(text)
+    path = _path_in_hub(text) or ""
     try:
-        return unquote(path or "", errors="strict").strip("/").split("/")
+        # A branch may have slashes in its name, which its page's address spells %2F.
+        return [unquote(part, errors="strict") for part in path.strip("/").split("/")]
     except ValueError:
         raise _no_model(text) from None
 

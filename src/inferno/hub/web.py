@@ -29,7 +29,7 @@ from inferno.hub.names import (
 )
 from inferno.hub.store import Store
 from inferno.hub.stored_file import StoredFile
-from inferno.hub.transfer import version_of
+from inferno.hub.transfer import LENGTH, version_of
 from inferno.json_file import INDEX_FILE, MAX_INDEX_BYTES, SINGLE_FILE
 from inferno.untrusted_json import Malformed, parse_object, quoted
 
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 _MAY_LACK = {*READ_FILES} - {"config.json", "tokenizer.json"}
 _PATH = re.compile(r"(?:[\w./~-]|%[0-9A-Fa-f]{2})+", re.ASCII)
 _UNUSUAL = re.compile(r"[^\w.-]+", re.ASCII)
-_LENGTH = re.compile(r"[0-9]{1,15}")
+_MAX_SHARDS = 1000  # each is asked for its size; the largest published models have 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _file(
     if found is None:
         return None
     length, version = found
-    if not _LENGTH.fullmatch(length) or int(length) > most:
+    if not LENGTH.fullmatch(length) or int(length) > most:
         raise DownloadError(f"{url} has a size of {quoted(length, 40)}, not 0 to {most:,} bytes")
     return RemoteFile(name, int(length), version=version)
 
@@ -187,6 +187,11 @@ def _shards(client: HubClient, address: WebAddress) -> list[str]:
     shards = {one for one in named if is_file_name(one) and one.endswith(WEIGHTS)}
     if not shards or not all(isinstance(one, str) and one in shards for one in named):
         raise DownloadError(f"{url} names files that are no shards; check the address")
+    if len(shards) > _MAX_SHARDS:
+        raise DownloadError(
+            f"{url} names {len(shards):,} shards, and a model may have {_MAX_SHARDS:,}; check the "
+            "address"
+        )
     return sorted(shards)
 
 
