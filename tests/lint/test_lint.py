@@ -91,7 +91,7 @@ ROLE = "message.role == "
         ("<|assistant|>", "<|user|>", {"another generation prompt"}),
         ("<|assistant|>", "<|assistant|><think>\n", set()),
         ("<|{{ message.role }}|>", "<|user|>", {"roles are lost", "another generation prompt"}),
-        ("<|{{ message.role }}|>", "", set()),
+        ("<|{{ message.role }}|>", "", {"another generation prompt"}),
         ("in messages", "in messages[:2]", {"questions are lost"}),
         (
             "in messages",
@@ -112,14 +112,30 @@ ROLE = "message.role == "
             "{% if messages | length > 2 %}" + REFUSE + "{% endif %}{% if tools",
             {"turns are refused"},
         ),
-        ("{% if tools %}", "{% if tools is not none %}", {"empty tools"}),
+        ("{% if tools %}", "{% if tools is not none %}", set()),  # no empty list comes to it
         ("{{ tools | tojson }}", "{{ tools[0].function.name }}", set()),
         ("{{ tools | tojson }}", REFUSE, {"tools are refused"}),
         ("{{ tools | tojson }}", "", {"tools are lost"}),
+        ("<|assistant|>", "<|assistant|>{{ ' ' }}", {"another generation prompt"}),
+        ("<|assistant|>", "{{ '\\n' }}<|assistant|>", {"another generation prompt"}),
+        ("<|assistant|>", "<|assistant|>\n\n<think>", {"another generation prompt"}),
+        ("message.role }}|>", "message.role }}|>\n", {"short generation prompt"}),
+        ("message.role }}|>{{", "message.role }}|>\n\n{{ '' }}{{", {"short generation prompt"}),
+        ("message.role }}|>", "message.role }}|> ", set()),  # as Vicuna: words begin with it
         (
-            "{% if tools %}{{ tools | tojson }}",
-            "{% if tools is not none %}{{ tools[0].function.name }}",
-            {"empty tools"},
+            "message.role }}|>{{ message.content }}",
+            "message.role }}|>\n{{ message.content | trim }}",
+            set(),
+        ),
+        (
+            "<|{{ message.role }}|>",
+            f"{{{{ '' if {ROLE}'assistant' else '<|' + message.role + '|>' }}}}",
+            {"another generation prompt"},
+        ),
+        (
+            "<|{{ mess",
+            "{{ bos_token }}<|{{ mess",
+            {"two BOS", "BOS again", "another generation prompt"},
         ),
     ],
 )
@@ -170,6 +186,51 @@ def test_a_last_header_without_its_line_break_is_seen_to_be_written_always(folde
     always = RIGHT.partition("{% if add")[0].replace("}}|>", "}}|>\n") + "<|assistant|>"
     write_template(folder, always)
     assert names(lint_model(folder)) - USUAL == {"generation prompt always"}
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "due"),
+    [
+        ("{{ bos_token }}", "{{ bos_token }}", {"BOS again"}),
+        ("{{ bos_token }}", "", set()),  # as Llama 2: each question and answer is a text
+        ("{{ bos_token if loop.first }}", "", set()),
+    ],
+)
+def test_bos_before_each_message_is_found(
+    question: str, answer: str, due: set[str], folder: Path
+) -> None:
+    write_template(folder, each_with(question, answer))
+    assert names(lint_model(folder)) - USUAL == due
+
+
+def each_with(question: str, answer: str) -> str:
+    """The right template, with these texts before messages in place of a BOS before all."""
+    before = f"{{% if {ROLE}'assistant' %}}{answer}{{% else %}}{question}{{% endif %}}<|{{{{ mess"
+    template = RIGHT.replace("{{ bos_token }}", "").replace("<|{{ mess", before)
+    tools = "{% if tools %}{{ tools | tojson }}{% endif %}"
+    behind = "{% if add_generation_prompt %}"
+    return template.replace(tools, "").replace(behind, f"{tools}{behind}{answer}")
+
+
+@pytest.mark.parametrize(
+    ("before", "due"),
+    [("{{ bos_token }}", {"BOS again"}), ("", set())],
+)
+def test_bos_that_is_the_end_too_may_follow_each_message(
+    before: str, due: set[str], folder: Path
+) -> None:
+    edit(folder, "config.json", eos_token_id=[1, 2])
+    end = "<|end|>" if due else "{{ bos_token }}"
+    first = "{{ bos_token if loop.first }}"
+    write_template(folder, each_with(before or first, before).replace("<|end|>", end))
+    assert names(lint_model(folder)) - USUAL == due
+
+
+def test_a_mark_behind_an_answer_is_quoted_whole(folder: Path) -> None:
+    always = RIGHT.partition("{% if add")[0].replace("<|end|>", "") + "<|assistant|>"
+    write_template(folder, always)
+    [finding] = [each for each in lint_model(folder) if each.check == "answers have no end"]
+    assert finding.what.startswith("behind an answer the template writes '<|user|>', and what ends")
 
 
 def test_another_template_can_be_looked_at(folder: Path, tmp_path: Path) -> None:
@@ -289,6 +350,35 @@ def test_an_output_that_nothing_ends_is_found(folder: Path) -> None:
     assert names(lint_model(folder)) - USUAL == {"no end"}
 
 
+def test_ends_that_are_no_tokens_are_found(folder: Path) -> None:
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    edit(folder, "config.json", vocab_size=size + 8)
+    edit(folder, "generation_config.json", eos_token_id=[size + 1])
+    [finding] = [each for each in lint_model(folder) if each.check not in USUAL]
+    assert finding.check == "end is no token"
+    assert finding.what == f"the tokenizer has no token of eos_token_id {size + 1}"
+    assert finding.level is Level.WARNING
+
+
+def test_a_model_of_whose_ends_none_is_a_token_is_fatal(folder: Path) -> None:
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    edit(folder, "config.json", vocab_size=10**30, eos_token_id=[size, 10**25])
+    edit(folder, "tokenizer_config.json", eos_token=None)
+    [finding] = [each for each in lint_model(folder) if each.check not in USUAL]
+    assert finding.check == "no end is a token"
+    assert finding.what == f"the tokenizer has no token of eos_token_id {size}, {10**25}"
+    assert finding.level is Level.FATAL
+
+
+def test_no_end_is_named_none(folder: Path) -> None:
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    edit(folder, "config.json", vocab_size=size + 8, eos_token_id=[2, size])
+    write_template(folder, RIGHT.replace("<|end|>", "<|pad|>"))
+    told = {finding.check: finding.what for finding in lint_model(folder)}
+    assert told.keys() - USUAL == {"turn has no end", "end is no token"}
+    assert told["turn has no end"].endswith("what ends an output is '<|end|>'")
+
+
 def test_an_end_beyond_the_embedding_is_fatal(folder: Path) -> None:
     edit(folder, "config.json", vocab_size=2)
     found = lint_model(folder)
@@ -337,7 +427,7 @@ MARK = re.compile(r"<[|｜][^<>|｜]+[|｜]>|\[/?[A-Z_]+\]")
 @pytest.mark.parametrize(
     ("template", "end", "due"),
     [
-        ("Mistral-Small-3.2-24B-Instruct-2506", "</s>", {"empty tools"}),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "</s>", set()),
         # It goes through its tools without asking whether there are any.
         ("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", "<|im_end|>", {"template"}),
         ("Qwen-Qwen3-0.6B", "<|im_end|>", set()),
@@ -345,8 +435,8 @@ MARK = re.compile(r"<[|｜][^<>|｜]+[|｜]>|\[/?[A-Z_]+\]")
         ("Qwen3.5-4B", "<|im_end|>", set()),
         # It knows calls of tools and their results, and doesn't write what tools there are.
         ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "<｜end▁of▁sentence｜>", {"tools are lost"}),
-        ("meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>", {"empty tools"}),
-        ("mistralai-Mistral-Nemo-Instruct-2407", "</s>", {"empty tools"}),
+        ("meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>", set()),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "</s>", set()),
         ("openai-gpt-oss-120b", "<|return|>", set()),
     ],
 )

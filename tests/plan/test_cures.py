@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_group
 
+from inferno.cli.app import app
 from inferno.demo import MODEL_FOLDERS
 from inferno.options import EngineOptions
 from inferno.plan.memory import make_plan
@@ -44,6 +46,19 @@ def test_a_context_that_is_a_claim_is_shortened() -> None:
     shape = read_shape(DEMO)
     claimed = replace(shape, decoder=replace(shape.decoder, max_model_len=10**9))
     assert found(claimed, EngineOptions(model=DEMO)) == ["--max-model-len 2048"]
+
+
+@pytest.mark.parametrize("command", ["generate", "plan", "serve"])
+def test_commands_have_the_options_that_are_proposed(command: str) -> None:
+    known = {opt for each in get_group(app).commands[command].params for opt in each.opts}
+    shape = read_shape(DEMO)
+    claimed = replace(shape, decoder=replace(shape.decoder, max_model_len=10**9))
+    flags = [
+        *found(claimed, EngineOptions(model=DEMO)),
+        *found(shape, EngineOptions(model=DEMO, memory="300MB", preemption="swap")),
+    ]
+    proposed = {word for each in flags for word in each.split() if word.startswith("--")}
+    assert {"--max-model-len", "--swap-space", "--preemption"} <= proposed <= known
 
 
 def test_swap_space_is_lessened_or_left_out() -> None:

@@ -48,7 +48,7 @@ _MAX_PROMPT_BYTES = 64 * 2**20
 _MOST_SHOWN = 4000  # characters of a prompt, before the text that continues it
 
 
-@takes_options(EngineOptions, without=("max_model_len", "prefix_cache"))
+@takes_options(EngineOptions, without=("prefix_cache",))
 @takes_options(SamplingParams)
 def generate(
     model: Annotated[

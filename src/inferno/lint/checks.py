@@ -121,6 +121,16 @@ CHECKS: Mapping[str, Check] = {
         "every output goes on to --max-tokens, or to the end of the context",
         "name the token in generation_config.json as eos_token_id, or give --stop",
     ),
+    "no end is a token": Check(
+        Level.FATAL,
+        "the model was never trained to write such an id, so nothing ends its output",
+        "name the token in generation_config.json as eos_token_id, or give --stop",
+    ),
+    "end is no token": Check(
+        Level.WARNING,
+        "the model was never trained to write such an id; perhaps another one was meant",
+        "correct eos_token_id in config.json and generation_config.json",
+    ),
     "end is text": Check(
         Level.WARNING,
         "an output ends in the middle, wherever that text occurs",
@@ -189,17 +199,17 @@ CHECKS: Mapping[str, Check] = {
         "the model is asked to go on as somebody else, or with a header that it never saw",
         f"write the header of answers behind `add_generation_prompt`; {_OTHER_TEMPLATE}",
     ),
+    "short generation prompt": Check(
+        Level.NOTE,
+        "the model has to write the blanks itself, and answers begin with them: right if it was "
+        "trained so, as ChatGLM3 was; else its answers may be worse",
+        "compare with the files of the model's authors",
+    ),
     "generation prompt always": Check(
         Level.NOTE,
         "chats are answered as they should be; `add_generation_prompt: false` has no effect",
         "write the header within `{% if add_generation_prompt %}`, if you need conversations "
         "without",
-    ),
-    "empty tools": Check(
-        Level.WARNING,
-        "clients that always send `tools`, empty where there are none, get it",
-        "leave `tools` out where there are none; write `if tools` in the template, not "
-        "`if tools is not none`",
     ),
     "tools are refused": Check(
         Level.WARNING, "a request with tools is an error", f"send none; or {_OTHER_TEMPLATE}"
@@ -217,6 +227,13 @@ CHECKS: Mapping[str, Check] = {
         "inferno encodes chats without the tokenizer's, so they have one; a rendered chat that is "
         "sent as a plain prompt has two",
         "send chats as messages; or as a plain prompt without its BOS",
+    ),
+    "BOS again": Check(
+        Level.NOTE,
+        "most models see one in training, where a text begins: right if this one was trained so, "
+        "as AlphaMonarch was",
+        "compare with the files of the model's authors; else write {{ bos_token }} before the loop "
+        "over messages, not in it",
     ),
     "BOS is not first": Check(
         Level.WARNING,

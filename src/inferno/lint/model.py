@@ -155,12 +155,13 @@ def _yarn(scaling: Mapping[str, Any], context: int) -> Iterator[Finding]:
 def _differing_files(files: ModelFiles, named: NamedTokens, tokens: Tokens) -> Iterator[Finding]:
     """Yield where tokenizer_config.json says of tokens what tokenizer.json doesn't."""
     for token_id, token in named.by_id.items():
-        found = tokens.tokenizer.id_to_token(token_id)
+        found = tokens.name_of(token_id)
         if found != token.content:
+            other = "no token" if found is None else f"{found!r:.40}"
             yield Finding(
                 "ids differ",
                 f"token {token_id} is {token.content!r:.40} in tokenizer_config.json, and "
-                f"{found!r:.40} in tokenizer.json",
+                f"{other} in tokenizer.json",
             )
             break  # where one is wrong, all behind it may be
     is_asked = _json(files, TOKENIZER_CONFIG).get("add_bos_token")

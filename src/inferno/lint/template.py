@@ -55,14 +55,16 @@ def template_findings(template: ChatTemplate, tokens: Tokens) -> Iterator[Findin
         return
     turns = probe.render([_user(_USER), _assistant(_ANSWER), _user(_NEXT)])
     answered = probe.render([_user(_USER), _assistant(_ANSWER)], add_generation_prompt=False)
+    unanswered = probe.render([_user(_USER)], add_generation_prompt=False)
     yield from _system(probe)
     odd = probe.render([_user(_ODD)])
     if odd.problem is None and _ODD not in odd.text:
         yield Finding("texts are changed", f"a message {_ODD!r} is not in the prompt as it is")
     yield from _turns(plain, turns)
-    yield from _generation_prompt(probe, plain, answered, turns)
-    yield from _tools(probe, plain)
+    yield from _generation_prompt(probe, plain, unanswered, answered, turns)
+    yield from _tools(probe)
     yield from _beginning(plain, tokens)
+    yield from _bos_again(unanswered, turns, tokens)
     yield from _end_of_prompt(plain, answered, tokens)
     yield from _end_of_turn(answered, turns, tokens)
     yield from _marks(plain, tokens)
@@ -157,26 +159,35 @@ def _num_equal(pairs: Iterable[tuple[str, str]]) -> int:
 
 
 def _generation_prompt(
-    probe: _Probe, plain: _Rendered, answered: _Rendered, turns: _Rendered
+    probe: _Probe,
+    plain: _Rendered,
+    unanswered: _Rendered,
+    answered: _Rendered,
+    turns: _Rendered,
 ) -> Iterator[Finding]:
     """Find out whether add_generation_prompt, and nothing else, writes the header of an answer."""
-    without = probe.render([_user(_USER)], add_generation_prompt=False)
-    if _ANSWER not in answered.text or not answered.text.startswith(without.text):
+    before = unanswered.text
+    if _ANSWER not in answered.text or not answered.text.startswith(before):
         return
-    if without.problem is not None or not plain.text.startswith(without.text):
+    if unanswered.problem is not None or not plain.text.startswith(before):
         return
-    written = plain.text.removeprefix(without.text).strip()
-    header = answered.text.removeprefix(without.text).partition(_ANSWER)[0].strip()
-    if header and not written:
+    written = plain.text.removeprefix(before)
+    header = answered.text.removeprefix(before).partition(_ANSWER)[0]
+    both = f"add_generation_prompt writes {written!r:.80}, and answers begin with {header!r:.80}"
+    if header.strip() and not written.strip():
         yield Finding(
             "no generation prompt",
             f"an answer begins with {header!r:.80}, which add_generation_prompt doesn't write",
         )
-    elif _is_another_header(written, header):
+    elif _WORD.search(written) and not _WORD.search(header):
         yield Finding(
             "another generation prompt",
-            f"add_generation_prompt writes {written!r:.80}, and answers begin with {header!r:.80}",
+            f"add_generation_prompt writes {written!r:.80}, and answers have no header",
         )
+    elif _is_another_header(written, header):
+        yield Finding("another generation prompt", both)
+    elif written and (check := _other_blanks(probe, before, written, header)):
+        yield Finding(check, both)
     elif not written:
         yield from _always_written(answered, turns)
 
@@ -186,6 +197,23 @@ def _is_another_header(written: str, header: str) -> bool:
     one, other = (_THOUGHTS.split(text)[0].strip() for text in (written, header))
     is_known = _WORD.search(one) and _WORD.search(other)
     return bool(is_known) and not one.startswith(other) and not other.startswith(one)
+
+
+def _other_blanks(probe: _Probe, before: str, written: str, header: str) -> str | None:
+    """Return the check that fails where two headers of answers differ by blanks alone.
+
+    A space that is due is no difference: tokens of words begin with it, so the model writes it.
+    """
+    one, other = (_THOUGHTS.split(text)[0] for text in (written, header))
+    if one.split() != other.split() or other in (one, f"{one} "):
+        return None
+    if not other.startswith(one):
+        return "another generation prompt"
+    # A template that trims answers takes away what the model itself writes of the blanks.
+    answer = _assistant(other.removeprefix(one) + _ANSWER)
+    again = probe.render([_user(_USER), answer], add_generation_prompt=False)
+    is_trimmed = again.text.removeprefix(before).partition(_ANSWER)[0] == header
+    return None if is_trimmed else "short generation prompt"
 
 
 def _always_written(answered: _Rendered, turns: _Rendered) -> Iterator[Finding]:
@@ -200,12 +228,7 @@ def _always_written(answered: _Rendered, turns: _Rendered) -> Iterator[Finding]:
         )
 
 
-def _tools(probe: _Probe, plain: _Rendered) -> Iterator[Finding]:
-    empty = probe.render([_user(_USER)], tools=[])
-    if empty.problem is not None:
-        yield Finding("empty tools", f"with an empty list of tools: {empty.problem}")
-    elif empty.text != plain.text:
-        yield Finding("empty tools", "an empty list of tools makes another prompt than none")
+def _tools(probe: _Probe) -> Iterator[Finding]:
     tools = probe.render([_user(_USER)], tools=[_TOOL])
     if tools.problem is not None:
         yield Finding("tools are refused", tools.problem)
@@ -234,16 +257,33 @@ def _beginning(plain: _Rendered, tokens: Tokens) -> Iterator[Finding]:
         yield Finding("no BOS", f"the tokenizer writes {name} and the template doesn't")
 
 
+def _bos_again(unanswered: _Rendered, turns: _Rendered, tokens: Tokens) -> Iterator[Finding]:
+    """Find out whether BOS stands before answers too, and not before a whole text alone.
+
+    Before a later question it may be right: each pair of Llama 2's is a text of its own. Where one
+    token is BOS and the end, it may well follow each message.
+    """
+    if tokens.bos_id is None or not turns.text:
+        return
+    name = tokens.named["bos_token"]
+    before, _, behind = unanswered.text.partition(_USER)
+    if name in before and name not in behind and name in _between(turns.text, _USER, _ANSWER):
+        num = turns.text.count(name)
+        yield Finding("BOS again", f"a chat of three messages has {name} {num} times")
+
+
 def _end_of_turn(answered: _Rendered, turns: _Rendered, tokens: Tokens) -> Iterator[Finding]:
     """Find out whether what the template writes behind an answer ends an output."""
     last, earlier = _behind_answer(answered.chat), _behind_answer(turns.chat)
     behind = earlier or last
-    if behind is None or not tokens.ends or _has_end(behind, tokens):
+    if behind is None or not tokens.end_names or _has_end(behind, tokens):
         return
+    quoted = behind.text
     if last is not None:  # the header of a next question is in one of both only
-        pairs = zip(behind.text, last.text, strict=False)
-        behind = _part(behind, 0, _num_equal(pairs))
-    names = ", ".join(repr(tokens.tokenizer.id_to_token(i)) for i in sorted(tokens.ends)[:4])
+        num_equal = _num_equal(zip(behind.text, last.text, strict=False))
+        quoted = quoted[: _whole_marks(behind, num_equal)]
+        behind = _part(behind, 0, num_equal)
+    names = ", ".join(map(repr, tokens.end_names[:MOST_LISTED]))
     if behind.special_spans:
         start, end = behind.special_spans[0]
         if not _is_answer_within(behind.text[start:end], tokens):
@@ -255,9 +295,15 @@ def _end_of_turn(answered: _Rendered, turns: _Rendered, tokens: Tokens) -> Itera
     elif last is None or not _has_end(last, tokens):
         yield Finding(
             "answers have no end",
-            f"behind an answer the template writes {behind.text!r:.80}, and what ends an output "
+            f"behind an answer the template writes {quoted!r:.80}, and what ends an output "
             f"is {names}",
         )
+
+
+def _whole_marks(chat: RenderedChat, stop: int) -> int:
+    """Return where a cut is to be, so that no mark is cut: where it is, or behind a mark."""
+    marks = [*chat.special_spans, *(mark.span() for mark in _MARK.finditer(chat.text))]
+    return max((end for start, end in marks if start < stop < end), default=stop)
 
 
 def _end_of_prompt(plain: _Rendered, answered: _Rendered, tokens: Tokens) -> Iterator[Finding]:

@@ -36,6 +36,17 @@ class Tokens:
         return None if text is None else self.tokenizer.token_to_id(text)
 
     @property
+    def end_names(self) -> list[str]:
+        """Return the tokens that end an output, without ids that are no token's."""
+        names = map(self.name_of, sorted(self.ends))
+        return [name for name in names if name is not None]
+
+    def name_of(self, token_id: int) -> str | None:
+        """Return a token's spelling; None where an id, of whatever size, is no token's."""
+        is_one = 0 <= token_id < self.tokenizer.vocab_size
+        return self.tokenizer.id_to_token(token_id) if is_one else None
+
+    @property
     def adds_bos(self) -> bool:
         """Return whether the tokenizer begins every plain prompt with BOS."""
         bare = self.tokenizer.encode("a", add_special_tokens=False)
@@ -73,6 +84,7 @@ def token_findings(
             )
     if not tokens.ends:
         yield Finding("no end", "no file names a token that ends an output (eos_token_id)")
+    yield from _ends_without_token(tokens)
     yield from _ends_of_text(tokens)
     yield from _differing_ids(tokens, config, generation)
     yield from _plain_prompt(tokens)
@@ -112,8 +124,7 @@ def _differing_ids(
 
 
 def _spelled(token_id: int, tokens: Tokens) -> str:
-    is_one = 0 <= token_id < tokens.tokenizer.vocab_size
-    text = tokens.tokenizer.id_to_token(token_id) if is_one else None
+    text = tokens.name_of(token_id)
     return f"{token_id}, no token" if text is None else f"{token_id}, {text!r:.40}"
 
 
@@ -123,9 +134,21 @@ def _ids(declared: object) -> set[int]:
     return {token_id for token_id in listed if type(token_id) is int}
 
 
+def _ends_without_token(tokens: Tokens) -> Iterator[Finding]:
+    """Yield the ids that are to end an output, and that no token of the tokenizer has."""
+    missing = [token_id for token_id in sorted(tokens.ends) if tokens.name_of(token_id) is None]
+    if missing:
+        check = "end is no token" if tokens.end_names else "no end is a token"
+        listed = ", ".join(map(str, missing[:MOST_LISTED]))
+        more = f" and {len(missing) - MOST_LISTED} more" if len(missing) > MOST_LISTED else ""
+        yield Finding(check, f"the tokenizer has no token of eos_token_id {listed}{more}")
+
+
 def _ends_of_text(tokens: Tokens) -> Iterator[Finding]:
     """Yield the tokens that end an output though they are words of a text."""
     for token_id in sorted(tokens.ends):
+        if tokens.name_of(token_id) is None:
+            continue
         text = tokens.tokenizer.decode([token_id], skip_special_tokens=True)
         if any(character.isalnum() for character in text) and not _looks_like_a_mark(text):
             yield Finding("end is text", f"token {token_id}, which ends an output, is {text!r:.40}")
