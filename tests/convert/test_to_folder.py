@@ -30,7 +30,7 @@ from inferno.text.chat import read_templates
 from inferno.weights.open import open_checkpoint
 from tests.convert.test_to_gguf import IDS, WIDE, convert, logits, save, tensors
 from tests.gguf.convert import write_gguf as write_of_library
-from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE, TOLERANCE
+from tests.models.test_against_transformers import GPT_OSS, LLAMA3, QWEN_MOE, TOLERANCE, YARN
 from tests.mxfp4 import save_tiny_mxfp4
 from tests.tiny import expected_logits, save_tiny, save_tokenizer
 
@@ -285,6 +285,57 @@ def test_floats_without_blocks_are_a_folder_for_all(tmp_path: Path) -> None:
             assert np.array_equal(tensor.numpy(), read), key
     found, due = logits(tmp_path / "plain"), expected_logits(model, IDS)
     assert (found - due).abs().max() <= TOLERANCE * due.abs().max()
+
+
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default", "rope_theta": 1e4},
+    "linear": {"rope_type": "linear", "factor": 2.5, "rope_theta": 1e4},
+    "yarn": {**YARN, "rope_theta": 1e4},
+    "llama3": {**LLAMA3, "rope_theta": 1e4},
+    "Llama 3.1": {**LLAMA3, "original_max_position_embeddings": 8192, "rope_theta": 5e5},
+    "Llama 3.2": {
+        **LLAMA3,
+        "factor": 32.0,
+        "original_max_position_embeddings": 8192,
+        "rope_theta": 5e5,
+    },
+}
+
+
+@pytest.mark.parametrize("rope", ROPES)
+def test_transformers_reads_the_floats_of_a_gguf_file(rope: str, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"head_dim": 32, "max_position_embeddings": 16384}
+    model = save_tiny(tmp_path / "hf", "llama", rope_parameters=ROPES[rope], **sizes)
+    source = write_of_library(tmp_path / "source.gguf", model)
+    pack(source, tmp_path / "plain", "f32")
+    config = json.loads((tmp_path / "plain" / "config.json").read_text())
+    assert None not in [*config.values(), *config.get("rope_scaling", {}).values()]
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "plain").eval()
+    due = expected_logits(model, IDS)
+    for found in (expected_logits(read, IDS), logits(tmp_path / "plain"), logits(source)):
+        assert (found - due).abs().max() <= TOLERANCE * due.abs().max()
+    if "llama" in rope.lower():
+        asked = {key: value for key, value in ROPES[rope].items() if key != "rope_theta"}
+        assert config["rope_scaling"] == asked
+        # Blocks are for inferno alone, which computes with the file's own factors.
+        pack(source, tmp_path / "packed", "q8_0")
+        packed = json.loads((tmp_path / "packed" / "config.json").read_text())
+        assert packed["rope_scaling"]["rope_type"] == "factors"
+
+
+def test_factors_that_follow_no_rule_stay_and_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rope = {**LLAMA3, "rope_theta": 1e4}
+    model = save_tiny(tmp_path / "hf", "llama", rope_parameters=rope)
+    factors = np.array([1.0, 1.5, 1.25, 3.0, 2.0, 8.0], dtype=np.float32)
+    monkeypatch.setattr("tests.gguf.convert._rope_factors", lambda _: factors)
+    source = write_of_library(tmp_path / "source.gguf", model)
+    pack(source, tmp_path / "plain", "f32")
+    config = json.loads((tmp_path / "plain" / "config.json").read_text())
+    assert config["rope_scaling"] == {"rope_type": "factors", "factors": factors.tolist()}
+    assert "inferno alone reads this folder" in caplog.text
+    assert torch.equal(logits(tmp_path / "plain"), logits(source))
 
 
 RARE = {"attn": "Q2_K", "ffn_down": "IQ4_XS", "ffn": "Q3_K", "output": "IQ4_NL", "token": "Q5_K"}

@@ -305,6 +305,11 @@ REFUSED: dict[str, tuple[type[ModelError], str, dict[str, Any]]] = {
         "heads are 80 wide",
         {"model_type": "qwen2", "head_dim": 20},
     ),
+    "factors of other families": (
+        ConfigError,
+        "files of llama, not of qwen3",
+        {"model_type": "qwen3", "rope_parameters": {**LLAMA3, "rope_theta": 1e4}},
+    ),
     "an exact ramp": (
         ConfigError,
         "rope_scaling",
@@ -437,3 +442,20 @@ def test_the_experts_of_a_file_are_read_one_by_one(tmp_path: Path) -> None:
     convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
     with open_checkpoint(tmp_path / "model.gguf") as found, open_checkpoint(tmp_path / "hf") as due:
         assert found.tensors.keys() == due.tensors.keys()
+
+
+def test_the_ends_of_a_ramp_that_llama_cpp_does_not_read_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, changed in (("usual", {}), ("other", {"beta_fast": 8.0, "beta_slow": 2.0})):
+        save(tmp_path / name, "llama", **WIDE, rope_parameters={**YARN, **changed})
+        convert(tmp_path / name, tmp_path / f"{name}.gguf", "f32")
+        told = [one.getMessage() for one in caplog.records]
+        assert len(told) == (2 if name == "other" else 0)
+    assert "YaRN beta_fast: it takes 32 for 8" in told[0]
+    # Which is so: llama.cpp gives the logits of the usual one, whose weights are the same.
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama.cpp reads these files")
+    found = logits_of(llama_cpp, tmp_path / "other.gguf")
+    assert torch.equal(found, logits_of(llama_cpp, tmp_path / "usual.gguf"))
+    due = logits(tmp_path / "other")
+    assert (found - due).norm() > 0.01 * due.norm()

@@ -375,6 +375,33 @@ def test_the_end_of_a_message_in_harmony_ends_no_output(tmp_path: Path) -> None:
     assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260}
 
 
+# What llama_vocab_is_eog says of control tokens of these names in llama-cpp-python 0.3.36.
+ENDS_OF_LLAMA_CPP = {
+    **dict.fromkeys(("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>"), True),
+    **dict.fromkeys(("<turn|>", "<|flush|>", "<|calls|>", "[e~[", "<|eot_id|>"), True),
+    **dict.fromkeys(("<bos>", "<|eot|>", "[BOS]", "<|turn>"), False),
+}
+
+
+@pytest.mark.parametrize("name", ENDS_OF_LLAMA_CPP)
+def test_a_control_token_ends_an_output_where_it_does_in_llama_cpp(name: str) -> None:
+    tokens = [*small_byte_level()[KEYS + "tokens"][:-1], name]
+    metadata = small_byte_level(tokens=tokens, token_type=[*[1] * 259, 3, 3, 3])
+    found: Any = tokenizer_files(metadata)["generation_config.json"]
+    assert (261 in found["eos_token_id"]) == ENDS_OF_LLAMA_CPP[name]
+    plain = small_byte_level(tokens=tokens, token_type=[*[1] * 259, 3, 3, 1])
+    found = tokenizer_files(plain)["generation_config.json"]
+    assert 261 not in found["eos_token_id"]
+
+
+def test_the_end_of_a_message_of_solar_ends_no_output() -> None:
+    names = ["<|end|>", "<|flush|>", "<|calls|>"]
+    tokens = [*small_byte_level()[KEYS + "tokens"][:-3], *names]
+    metadata = small_byte_level(tokens=tokens, token_type=[*[1] * 259, 3, 3, 3])
+    found: Any = tokenizer_files(metadata)["generation_config.json"]
+    assert set(found["eos_token_id"]) == {260, 261}
+
+
 def test_a_user_defined_end_of_turn_is_special(tmp_path: Path) -> None:
     kinds = [*[1] * 259, *[USER_DEFINED] * 3]
     tokenizer = tokenizer_of(tmp_path, small_byte_level(token_type=kinds, eos_token_id=259))

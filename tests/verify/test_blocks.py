@@ -11,9 +11,10 @@ import torch
 from inferno import ops
 from inferno.engine.execution import loading
 from inferno.ops import RowRanges
+from inferno.ops.reference import moe
 from inferno.quantization import INT8
 from tests.gguf.convert import write_gguf
-from tests.models.test_against_transformers import GPT_OSS
+from tests.models.test_against_transformers import GPT_OSS, QWEN_MOE
 from tests.mxfp4 import SIZES
 from tests.tiny import save_tiny
 from tests.verify.faults_quantized import coarse_inputs
@@ -73,6 +74,53 @@ def test_gpt_oss_passes(experts: str, tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "hf", "gpt_oss", **config)
     report = verified(write_gguf(tmp_path / "model.gguf", model, types={"_exps": experts}))
     assert report.passed, report.verdict
+
+
+MOE: dict[str, Any] = {
+    **QWEN_MOE,
+    "norm_topk_prob": True,
+    "hidden_size": 256,
+    "moe_intermediate_size": 256,
+}
+
+
+@pytest.mark.parametrize("up", ["IQ4_XS", "Q2_K"])
+@pytest.mark.parametrize("gate", ["Q4_K", "same"])
+def test_experts_of_several_types_pass(gate: str, up: str, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3_moe", **MOE)
+    blocks = {"ffn_gate_exps": up if gate == "same" else gate, "ffn_up_exps": up}
+    report = verified(write_gguf(tmp_path / "model.gguf", model, blocks=blocks))
+    assert report.passed, report.verdict
+
+
+@pytest.fixture(scope="module")
+def half_packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Experts whose first product is of floats in float16, beside a second one in MXFP4."""
+    folder = tmp_path_factory.mktemp("half packed")
+    types = {"gate_exps": "Q8_0", "up_exps": "Q8_0", "down_exps": "MXFP4"}
+    return write_gguf(
+        folder / "model.gguf", save_tiny(folder / "hf", "qwen3_moe", **MOE), types=types
+    )
+
+
+def test_mxfp4_behind_a_product_of_floats_passes(half_packed: Path) -> None:
+    report = verified(half_packed, dtype="float16")
+    assert report.passed, report.verdict
+
+
+def test_a_wrong_product_of_mxfp4_behind_one_of_floats_is_found(
+    half_packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = moe.multiply
+
+    def wrong(x: torch.Tensor, weight: Any, bias: Any) -> torch.Tensor:
+        product = right(x, weight, bias)
+        return product if isinstance(weight, torch.Tensor) else 1.02 * product
+
+    monkeypatch.setattr(moe, "multiply", wrong)
+    report = verified(half_packed, dtype="float16")
+    assert not report.passed
+    assert "down_proj" in report.verdict
 
 
 def test_inputs_that_are_rounded_too_much_are_found(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from inferno.convert import write_folder
 from inferno.demo import MODEL_FOLDERS
 from inferno.verify.checks.measures import largest, max_error
 from inferno.verify.oracles.hf_transformers import TransformersOracle
@@ -18,7 +19,10 @@ from inferno.verify.oracles.reference import ReferenceOracle
 from inferno.verify.outcome import Report
 from inferno.weights.open import open_checkpoint
 from tests.data import data_path
+from tests.gguf.convert import write_gguf
+from tests.models.test_against_transformers import LLAMA3
 from tests.tiny import edit_config, save_tiny
+from tests.verify.faults import in_model, unscaled_yarn
 from tests.verify.tiny_models import MODELS, save_model, verified
 
 NUMBERS = ["0", "1", "1B", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13"]
@@ -73,6 +77,30 @@ def test_the_reference_gives_every_tensor_that_transformers_gives(
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         assert max_error(ours[name], tensor) <= 2e-5 * max(1.0, largest(tensor)), name
+
+
+@pytest.fixture(scope="module")
+def with_factors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF file with rope_freqs.weight, as those of Llama 3.1 are."""
+    folder = tmp_path_factory.mktemp("factors")
+    rope = {**LLAMA3, "rope_theta": 1e4}
+    return write_gguf(folder / "m.gguf", save_tiny(folder / "hf", "llama", rope_parameters=rope))
+
+
+def test_a_gguf_file_with_factors_of_frequencies_passes(with_factors: Path, tmp_path: Path) -> None:
+    assert_passed(verified(with_factors))
+    write_folder(with_factors, tmp_path / "packed", "q8_0", threads=1)
+    assert_passed(verified(tmp_path / "packed"))
+
+
+def test_factors_of_frequencies_that_are_left_out_are_found(
+    with_factors: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_model(unscaled_yarn)(monkeypatch)
+    report = verified(with_factors)
+    assert report.first_failure is not None
+    assert report.first_failure.number == "1B"
+    assert "scaling of frequencies" in report.verdict
 
 
 def test_the_embedded_model_passes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -23,7 +24,9 @@ from inferno.gguf.config import architecture_of, config_of, kind_for, sizes_of
 from inferno.gguf.header import Value
 from inferno.layers.rope import RotaryEmbedding, frequencies
 
+_logger = logging.getLogger("inferno")
 _BETAS = {"beta_fast": 32.0, "beta_slow": 1.0}  # which need not be said
+_CLOSE_FACTOR = 1e-5  # the same of a factor, of up to 32, that converters compute in float32
 _CLOSE = 1e-6  # float32's rounding of a frequency and of what it is divided by
 
 
@@ -58,6 +61,35 @@ def rope_factors(config: DecoderConfig) -> tuple[float, ...] | None:
             plain = frequencies(RopeConfig(config.rope.theta), config.head_dim).double()
             scaled = frequencies(config.rope, config.head_dim).double()
             return tuple((plain / scaled).tolist())
+    return None
+
+
+def llama3_section(config: DecoderConfig) -> dict[str, Any] | None:
+    """Return rope_scaling by Llama 3's rule where it gives a file's factors; None for others.
+
+    low_freq_factor and high_freq_factor are 1 and 4, as in all of Meta's models, and the original
+    context is a power of two.
+    """
+    scaling = config.rope.scaling
+    if not isinstance(scaling, FactorScaling):
+        return None
+    due = torch.tensor(scaling.factors, dtype=torch.float64)
+    for power in range(1, max(config.max_model_len, 2).bit_length()):
+        rule = Llama3Scaling(
+            factor=max(scaling.factors),
+            low_freq_factor=1.0,
+            high_freq_factor=4.0,
+            original_max_positions=1 << power,
+        )
+        found = rope_factors(replace(config, rope=RopeConfig(config.rope.theta, rule)))
+        if torch.allclose(torch.tensor(found, dtype=torch.float64), due, rtol=_CLOSE_FACTOR):
+            return {
+                "rope_type": "llama3",
+                "factor": rule.factor,
+                "low_freq_factor": rule.low_freq_factor,
+                "high_freq_factor": rule.high_freq_factor,
+                "original_max_position_embeddings": rule.original_max_positions,
+            }
     return None
 
 
@@ -123,6 +155,11 @@ def _rope_scaling(rope: RopeConfig) -> Iterator[tuple[str, Value]]:
             yield "rope.scaling.original_context_length", scaling.original_max_positions
             for name, usual in _BETAS.items():
                 if getattr(scaling, name) != usual:
+                    _logger.warning(
+                        "llama.cpp doesn't read a file's YaRN %s: it takes %g for %g, so its "
+                        "positions differ; inferno reads it",
+                        *(name, usual, getattr(scaling, name)),
+                    )
                     yield f"rope.scaling.yarn_{name}", getattr(scaling, name)
 
 

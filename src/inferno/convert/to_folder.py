@@ -8,6 +8,7 @@ folder for a model of floats.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +19,9 @@ from typing import Any
 
 from inferno.config.decoder import DecoderConfig
 from inferno.config.families import QUANTIZATION_KEYS
+from inferno.config.rope import FactorScaling
 from inferno.convert.encoder import encoder
-from inferno.convert.metadata import kind_of_model
+from inferno.convert.metadata import kind_of_model, llama3_section
 from inferno.convert.new_file import Written, check_room, new_file, sync_folder
 from inferno.convert.tensors import Source, plain_sources
 from inferno.convert.to_gguf import Progress, checked_model, sizes_by_type, typed
@@ -47,6 +49,7 @@ _OTHER_FILES = (
     *("special_tokens_map.json", *TEMPLATE_FILES.values()),
 )
 _ALIGNMENT = 64
+_logger = logging.getLogger("inferno")
 
 
 def write_folder(
@@ -79,7 +82,8 @@ def write_folder(
         size = len(header) + sum(tensor.num_bytes for tensor in tensors)
         with _new_folder(target) as folder:
             check_room(folder, size)
-            _write_texts(folder, files, hf_config, is_packed=_is_packed(kind, tensors))
+            is_packed = _is_packed(kind, tensors)
+            _write_texts(folder, files, _for_all(hf_config, config, is_packed), is_packed=is_packed)
             with (
                 new_file(folder / SINGLE_FILE, size, replace=False) as file,
                 encoder(threads) as rows,
@@ -120,6 +124,22 @@ def _gguf_names(kind: str, config: DecoderConfig) -> dict[str, str]:
 def _is_packed(kind: str, tensors: Sequence[NewTensor]) -> bool:
     """Return whether others can't read the folder: for blocks, or experts that they have as one."""
     return kind == "gpt-oss" or any(one.type.block_values > 1 for one in tensors)
+
+
+def _for_all(
+    hf_config: Mapping[str, Any], config: DecoderConfig, is_packed: bool
+) -> Mapping[str, Any]:
+    """Return config.json's keys in words that others know too, for a folder that they can read."""
+    if is_packed or not isinstance(config.rope.scaling, FactorScaling):
+        return hf_config
+    section = llama3_section(config)
+    if section is None:
+        _logger.warning(
+            "the file's rope_freqs.weight follows no rule that has a name in config.json, so "
+            "inferno alone reads this folder"
+        )
+        return hf_config
+    return {**hf_config, "rope_scaling": section}
 
 
 def _header(found: Sequence[Source], tensors: Sequence[NewTensor]) -> bytes:

@@ -123,6 +123,12 @@ def _refuse_unread(config: DecoderConfig, kind: str) -> None:
             f"{config.hidden_size}: llama.cpp reads {kind} with equal ones alone; use the "
             "model as it is"
         )
+    if rope_factors(config) is not None and architecture_of(kind) != "llama":
+        raise ConfigError(
+            f"config.json: rope_scaling stretches each frequency by a factor of its own, as in "
+            f"Llama 3.1, and llama.cpp reads such factors in files of llama, not of {kind}; use "
+            "the model as it is"
+        )
 
 
 def _sources(

@@ -225,9 +225,10 @@ def config_of(
         "hidden_act": "silu",
         "tie_word_embeddings": "output.weight" not in tensor_names,
         "attention_bias": "blk.0.attn_output.bias" in tensor_names,
-        "mlp_bias": "blk.0.ffn_gate.bias" in tensor_names or None,
         **family.constants,
     }
+    if "blk.0.ffn_gate.bias" in tensor_names:
+        values["mlp_bias"] = True
     if stored not in _FLOATS:
         values["quantization_config"] = {"quant_method": BLOCKS_OF_GGUF}
     for key, hf_key in family.sizes.items():
@@ -238,7 +239,9 @@ def config_of(
     values.setdefault("num_key_value_heads", values["num_attention_heads"])
     values["head_dim"] = head_dim(metadata)
     keys.ignore("attention.key_length", "attention.value_length", "rope.dimension_count")
-    values["rope_scaling"] = _rope_scaling(keys, values, rope_factors, family.yarn)
+    scaling = _rope_scaling(keys, values, rope_factors, family.yarn)
+    if scaling is not None:
+        values["rope_scaling"] = scaling
     if family.has_windows:
         values["layer_types"] = _layer_types(keys, keys.count("block_count"))
     for key in family.zeros:
@@ -424,10 +427,9 @@ def _rope_scaling(
             scaling["attention_factor"] = part * yarn_temperature(scaling["factor"])
         keys.must_be("rope.scaling.yarn_ext_factor", 1, -1)  # -1: as the type has it
         scaling["original_max_position_embeddings"] = original or values["max_position_embeddings"]
-        scaling |= {
-            name: keys.number(f"rope.scaling.yarn_{name}", is_optional=True)
-            for name in ("beta_fast", "beta_slow")
-        }
+        for name in ("beta_fast", "beta_slow"):  # llama.cpp doesn't read them here either
+            if (beta := keys.number(f"rope.scaling.yarn_{name}", is_optional=True)) is not None:
+                scaling[name] = beta
         scaling |= yarn or {}
     return scaling
 

@@ -20,6 +20,8 @@ _ADDED = frozenset({UNKNOWN, CONTROL, USER_DEFINED})
 _ENDS = (
     *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|return|>"),
     *("<|call|>", "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "[EOT]"),
+    *("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>", "<turn|>", "[e~["),
+    *("<|flush|>", "<|calls|>"),
 )
 _NO_TOKEN = 2**32 - 1  # what llama.cpp's -1 is in a file
 _MAY_BE_WRONG = ("unknown", "padding")
@@ -65,7 +67,8 @@ class Vocabulary:
         """Return the ids that end an output: EOS first, then others that end a turn or a text."""
         named = [self.named[name] for name in ("eos", "eot", "eom") if name in self.named]
         known = [self.ids[token] for token in _ENDS if token in self.ids]
-        if "<|return|>" in self.ids:  # Harmony ends a message with <|end|>, and a turn with this
+        # Harmony ends a message with <|end|>, and a turn with <|return|>; Solar Open does likewise.
+        if "<|return|>" in self.ids or {"<|flush|>", "<|calls|>"} <= self.ids.keys():
             known = [token_id for token_id in known if self.tokens[token_id] != "<|end|>"]
         return list(dict.fromkeys([*named, *filter(self.is_special, known)]))
 

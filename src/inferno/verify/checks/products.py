@@ -178,10 +178,10 @@ def _experts(
     else:
         due = gated(first.outputs(entering))
     outputs = probe.outputs(x_TE[every.tokens], every.experts)
-    alone = _Product(check, down, every).measure(due, outputs, lambda x: x)
+    alone = _Product(check, down, every, after=first).measure(due, outputs, lambda x: x)
     if not alone.passed:
         yield alone
-    yield _Product(check, down, pairs).measure(
+    yield _Product(check, down, pairs, after=first).measure(
         due.rows(slice(len(pairs.tokens))),
         y_TE,
         lambda x: rounded(x.summed(shares_TA), check.dtype),
@@ -260,15 +260,20 @@ class _Probe:
 
 
 class _Product:
-    """The first or the second product of experts, for some pairs."""
+    """The first product of experts, or the second after it, for some pairs."""
 
-    def __init__(self, check: ProductCheck, where: str, pairs: _Pairs) -> None:
+    def __init__(
+        self, check: ProductCheck, where: str, pairs: _Pairs, *, after: _Product | None = None
+    ) -> None:
         self._check = check
         self._where = where
         self._pairs = pairs
         self._weight = check.weight(where)
         self._bias_XO = check.bias(where, self._weight)
         self._kernels = check.kernels(where, self._weight, check.dtype)
+        if after is not None and not after.is_ours:  # codes are made where both weights are packed
+            floating = replace(self._kernels[-1], rounds=Rounds.NOTHING, is_ours=False)
+            self._kernels = [replace(floating, out=check.dtype)]
 
     @property
     def is_ours(self) -> bool:

@@ -143,6 +143,8 @@ def _frequencies(
     match rope.get("rope_type", rope.get("type", "default")):
         case "linear":
             return 1.0 / (rope["factor"] * base), 1.0
+        case "factors":  # a GGUF file's rope_freqs.weight
+            return 1.0 / (torch.tensor(rope["factors"], dtype=dtype) * base), 1.0
         case "llama3":
             return _llama3(1.0 / base, rope, config), 1.0
         case "yarn":

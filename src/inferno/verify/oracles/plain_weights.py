@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from inferno.quantization import WeightFormat
 from inferno.weights.checkpoint import FLOATS, Checkpoint
+
+_DOWN = ("down_proj.weight", "w2.weight")  # the second product; Mixtral calls it otherwise
+_EXPERTS = (*_DOWN, "gate_proj.weight", "up_proj.weight", "w1.weight", "w3.weight")
 
 
 class PlainWeights:
@@ -24,7 +29,7 @@ class PlainWeights:
     ) -> None:
         self.dtype = dtype
         self._checkpoint = checkpoint
-        self._rounded = checkpoint.rounded_blocks() if as_kept else {}
+        self._rounded = _kept_otherwise(checkpoint) if as_kept else {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._checkpoint.tensors
@@ -75,3 +80,28 @@ class PlainWeights:
     def head(self, *, tied: bool) -> Tensor:
         """Return the matrix that makes logits."""
         return self.embedding() if tied else self["lm_head.weight"]
+
+
+def _kept_otherwise(checkpoint: Checkpoint) -> dict[str, WeightFormat]:
+    """Return the formats that replace blocks without holding all of their values exactly.
+
+    Experts of a layer whose formats differ within a product become floats, so theirs stay exact.
+    """
+    formats = defaultdict(set)
+    for name, stored in checkpoint.stored.items():
+        formats[_product_of(name)].add(stored.format)
+    return {
+        name: format
+        for name, format in checkpoint.rounded_blocks().items()
+        if len(formats[_product_of(name)]) == 1
+    }
+
+
+def _product_of(name: str) -> str:
+    """Return what is one for all weights that experts of a layer multiply by at once.
+
+    Gates and ups go together. Of other weights it is their name.
+    """
+    layer, is_expert, expert = name.partition(".experts.")
+    product = expert.partition(".")[2]
+    return f"{layer} {product in _DOWN}" if is_expert and product in _EXPERTS else name
