@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from collections import namedtuple
@@ -363,3 +364,19 @@ def test_nothing_is_no_folder(
 def test_a_cure_names_the_revision(hub: Hub) -> None:
     assert "`inferno download a/model --revision v2`" in run("show", NAME, "--revision", "v2")[2]
     assert "is no model" in run("show", "/no/such/path")[2]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_list_shows_the_columns_that_have_room(
+    width: int, entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inferno.cli.models.is_terminal", lambda: True)
+    monkeypatch.setattr("inferno.cli.models.terminal_size", lambda: os.terminal_size((width, 24)))
+    text = re.sub(r"\x1b\[[0-9;]*m", "", run("list")[1])
+    table = text.partition("partial downloads")[0]
+    headings = [line for line in table.splitlines() if "name" in line]
+    assert len(headings) == 1
+    assert {"name", "size"} <= {*headings[0].split()}
+    assert (COMMIT[:12] in table) == (width >= 100)
+    assert f" {NAME} " in table
+    assert max(map(len, table.splitlines())) <= width

@@ -37,6 +37,11 @@ from inferno.model_files import CONFIG, model_files
 from inferno.whole_file import remove_unfinished
 
 _PIPED_WIDTH = 160
+# The columns of `list`: where a terminal is narrow, the first two and what else has room.
+_BY_USE = (
+    *("name", "size", "last used", "context", "dtype", "parameters", "architecture"),
+    "revision",
+)
 _DAY = 86_400
 _PACKED = "*.packed"
 _MOST_TENSORS = 20
@@ -256,26 +261,38 @@ def _row(
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
+    width = terminal_size().columns if is_terminal() else _PIPED_WIDTH
+    columns = _columns(rows, width)
     table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("name", "revision", "size", "architecture", "parameters", "dtype", "context"):
+    for heading in columns:
         is_number = heading in ("size", "parameters", "context")
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
-    table.add_column("last used")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            (row["revision"] or "-")[:12],
-            readable_size(row["size_bytes"]),
-            (row["architecture"] or "-").removesuffix("ForCausalLM"),
-            _count(row["parameters"]),
-            row["dtype"] or "-",
-            str(row["context"] or "-"),
-            (row["used_at"] or "-")[:10],
-        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     output = io.StringIO()
-    width = terminal_size().columns if is_terminal() else _PIPED_WIDTH
     Console(file=output, width=width, force_terminal=is_terminal(), markup=False).print(table)
     return output.getvalue()
+
+
+def _columns(rows: list[dict[str, Any]], width: int) -> dict[str, list[str]]:
+    """Return the cells of each column, of those that have room beside each other."""
+    cells = {
+        "name": [row["name"] for row in rows],
+        "revision": [(row["revision"] or "-")[:12] for row in rows],
+        "size": [readable_size(row["size_bytes"]) for row in rows],
+        "architecture": [(row["architecture"] or "-").removesuffix("ForCausalLM") for row in rows],
+        "parameters": [_count(row["parameters"]) for row in rows],
+        "dtype": [row["dtype"] or "-" for row in rows],
+        "context": [str(row["context"] or "-") for row in rows],
+        "last used": [(row["used_at"] or "-")[:10] for row in rows],
+    }
+    left, shown = width - 2, set[str]()
+    for heading in _BY_USE:
+        needed = 2 + max(map(len, (heading, *cells[heading])))
+        if heading in _BY_USE[:2] or needed <= left:
+            shown.add(heading)
+            left -= needed
+    return {heading: texts for heading, texts in cells.items() if heading in shown}
 
 
 def _described(

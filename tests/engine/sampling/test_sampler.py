@@ -329,6 +329,20 @@ def test_the_seed_decides() -> None:
     assert sample(logits, [row(seed=-5)]) != first
 
 
+def test_logits_of_earlier_steps_leave_no_trace_in_what_is_told() -> None:
+    """Where steps have more and fewer rows, whose logits are changed, memory is used again."""
+    sampler = Sampler(50, CPU)
+    for num_rows in (3, 1, 5, 2, 4):
+        logits_RV = random_logits(num_rows, 50, seed=num_rows)
+        due_RV = logits_RV.double().log_softmax(dim=1)
+        rows = [row(i, logprobs=2, logit_bias={7: 5.0}) for i in range(num_rows)]
+        for found, due_V in zip(sampler.sample(logits_RV, rows), due_RV, strict=True):
+            assert found.logprobs is not None
+            top = {i: float(due_V[i]) for i in due_V.topk(2).indices.tolist()}
+            assert dict(found.logprobs.top) == pytest.approx(top, abs=1e-5)
+            assert found.logprobs.logprob == pytest.approx(float(due_V[found.token_id]), abs=1e-5)
+
+
 def test_logprobs_are_those_of_the_models_own_distribution() -> None:
     logits = random_logits(3, 500)
     wishes: dict[str, Any] = {"temperature": 3.0, "top_k": 2, "logit_bias": {7: 50.0}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -62,14 +63,15 @@ class Ahead(NamedTuple):
     draws: DeviceDraws
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class LocalStep:
     """A step of a LocalExecutor between its forward pass and its results.
 
     free        the step's rows of logits, where the device can draw them all by itself; inputs:
                 what that draw reads.
     drawn       the tokens that the device draws from these rows, on their way to the host.
-    processed   the step's rows of processed logits, which are kept for rows that are drawn again.
+    processed   the step's rows of processed logits, which are kept for rows that are drawn again,
+                until another step's are made.
     has_places  whether the records of its sequences name these rows already, by the last draw.
     """
 
@@ -151,6 +153,7 @@ class LocalExecutor:
         self._depth = depth
         self._last: LocalStep | None = None
         self._is_last_fixed = False  # the last long step's places
+        self._processed: weakref.ref[LocalStep] | None = None  # the step that has processed rows
         self._sequences = KnownSequences()
         self._captures: dict[str, dict[int, Tensor]] = {}
 
@@ -400,12 +403,20 @@ class LocalExecutor:
             open_uses = [uses[i] for i in open_rows]
             places = _places(step.processed, open_uses)
             if step.processed is None or places is None:
+                self._drop_processed()
                 logits_RV = self._logits(step.hidden, [rows[i] for i in open_rows])
                 step.processed = self._sampler.process(logits_RV, open_uses)
+                self._processed = weakref.ref(step)
             drawn = self._sampler.choose(step.processed, masks, places)
             for i, each in zip(open_rows, drawn, strict=True):
                 sampled[i] = each
         return [each for each in sampled if each is not None]
+
+    def _drop_processed(self) -> None:
+        """Drop the logits of the step before: those of a vocabulary take tens of megabytes."""
+        step = self._processed() if self._processed is not None else None
+        if step is not None:
+            step.processed = None
 
     def _prompt_logprobs(
         self, chunk: ScheduledChunk, sequence: KnownSequence, start: int, hidden: _Hidden

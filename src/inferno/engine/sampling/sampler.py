@@ -60,6 +60,7 @@ class Sampler:
         self._processors = LogitsProcessors(vocab_size, device)
         self._num_words = -(-vocab_size // 32)
         self._upload: Upload | None = None  # of masks, made when there are some
+        self._raw_RV: Tensor | None = None  # logits as they were, where a step needs both
         self._params: list[SamplingParams] = []
         self._specs: SamplingSpecs | None = None
 
@@ -96,7 +97,8 @@ class Sampler:
     ) -> ProcessedRows:
         """Process one or more rows of logits as their requests ask.
 
-        logits_RV: [len(rows), vocab_size], the sampler's to overwrite.
+        logits_RV: [len(rows), vocab_size], the sampler's to overwrite. The result holds until the
+        next call.
         drawn_N: the tokens of the last draw by row, where some rows have a pending one.
         """
         assert logits_RV.shape == (len(rows), self._vocab_size), logits_RV.shape
@@ -104,13 +106,25 @@ class Sampler:
         raw_peak_R, token_R = ops.argmax(logits_RV)
         peak_R = raw_peak_R
         processed = {i: row for i, row in enumerate(rows) if is_processed(row)}
-        if processed and any(row.params.logprobs is not None for row in rows):
-            raw_logits_RV = logits_RV.clone()
+        is_told = bool(processed) and any(row.params.logprobs is not None for row in rows)
+        self._raw_RV = self._room_for(logits_RV) if is_told else None
+        if self._raw_RV is not None:
+            raw_logits_RV = self._raw_RV[: len(rows)].copy_(logits_RV)
         self._processors.process(logits_RV, processed, drawn_N)
         if processed:
             peak_R, token_R = ops.argmax(logits_RV)
         specs = self.specs_of([row.params for row in rows])
         return ProcessedRows(rows, logits_RV, raw_logits_RV, raw_peak_R, peak_R, token_R, specs)
+
+    def _room_for(self, logits_RV: Tensor) -> Tensor:
+        """Return memory for a copy of these rows, the same for more and fewer as far as it goes.
+
+        New memory of another size in each step would leave the heap full of holes.
+        """
+        if self._raw_RV is not None and len(self._raw_RV) >= len(logits_RV):
+            return self._raw_RV
+        num_rows = 1 << (len(logits_RV) - 1).bit_length()
+        return torch.empty((num_rows, self._vocab_size), device=self._device)
 
     def choose(
         self,
