@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from inferno.hub.client import HubClient, Patience
 from inferno.hub.store import Store
 from tests.hub.loopback import Hub, running
 from tests.patience import PATIENCE
+from tests.tiny import save_tiny_model
 
 TOKEN = "hf_secret"
 
@@ -43,3 +45,17 @@ def client(hub: Hub) -> Iterator[HubClient]:
     client = HubClient(hub.url, TOKEN, Patience(stall=PATIENCE, sleep=lambda _: None))
     yield client
     client.close()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model, which takes longer to make than most tests here."""
+    folder = tmp_path_factory.mktemp("saved")
+    save_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, saved: Path) -> Path:
+    """A copy of it that the test may change."""
+    return shutil.copytree(saved, tmp_path / "own" / "tiny")

@@ -24,7 +24,6 @@ from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, local_entry, plan_download
 from inferno.hub.store import Entry, Store
 from tests.hub.loopback import COMMIT, FILES, Hub, git_oid
-from tests.tiny import save_tiny_model
 
 NAME = "a/model"
 LATER = "d" * 40
@@ -47,18 +46,6 @@ def entry(hub: Hub, client: HubClient, store: Store) -> Entry:
 @pytest.fixture
 def manifest(entry: Entry) -> Path:
     return entry.folder.with_name(f"{COMMIT}.json")
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("saved")
-    save_tiny_model(folder)
-    return folder
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, saved: Path) -> Path:
-    return shutil.copytree(saved, tmp_path / "own" / "tiny")
 
 
 # --- stores of several users -------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from inferno.quantization import WeightFormat
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 
 _DOWN = ("down_proj.weight", "w2.weight")  # the second product; Mixtral calls it otherwise
@@ -82,7 +82,7 @@ class PlainWeights:
         return self.embedding() if tied else self["lm_head.weight"]
 
 
-def _kept_otherwise(checkpoint: Checkpoint) -> dict[str, WeightFormat]:
+def _kept_otherwise(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the formats that replace blocks without holding all of their values exactly.
 
     Experts of a layer whose formats differ within a product become floats, so theirs stay exact.
