@@ -186,8 +186,7 @@ class Store:
             try:
                 self._read(path)
             except ModelError:
-                if not path.name.startswith("."):
-                    found.append(path)
+                found.append(path)
         return found
 
     def find(self, name: str, revision: str | None = None) -> Entry | None:
