@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import stat
 from collections import namedtuple
@@ -24,6 +25,7 @@ from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, local_entry, plan_download
 from inferno.hub.store import Entry, Store
 from tests.hub.loopback import COMMIT, FILES, Hub, git_oid
+from tests.hub.test_environment import python
 
 NAME = "a/model"
 LATER = "d" * 40
@@ -237,6 +239,30 @@ def test_a_cache_may_be_named_from_where_one_is(
     assert local_entry(store, NAME, None) == found
 
 
+def test_a_limit_of_the_size_of_files_is_told(hub: Hub, tmp_path: Path) -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "from inferno.hub import fetch_model; fetch_model('a/model', None)"
+    )
+    said = python(code, tmp_path / "home", HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
+    assert said == (
+        "inferno.errors.ModelError: a file of a/model is larger than the 200,000 bytes that this "
+        "process may write to a file: raise that limit, as by `ulimit -f unlimited`, then try again"
+    )
+
+
+def test_a_file_that_is_too_large_for_a_file_system_is_told(
+    hub: Hub, client: HubClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr("inferno.hub.transfer._Part.write", refuse)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    with pytest.raises(ModelError, match=f"than the file system of {store.root} takes: set"):
+        get(client, store)
+
+
 # --- what a hub lists --------------------------------------------------------------------------
 
 
@@ -367,3 +393,19 @@ def test_list_shows_the_columns_that_have_room(
     assert (COMMIT[:12] in table) == (width >= 100)
     assert f" {NAME} " in table
     assert max(map(len, table.splitlines())) <= width
+
+
+@pytest.mark.parametrize("context", [10**4000, 2**63, -1, True, 1.5, "64"], ids=range(6))
+def test_a_context_that_no_model_has_is_not_shown(
+    context: object, store: Store, tiny: Path, hub: Hub
+) -> None:
+    entry = add_local(store, tiny)
+    path = entry.folder / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "max_position_embeddings": context}))
+    code, out, _ = run("list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 160
+    assert len(out.splitlines()) < 12
+    rows = {row["name"]: row for row in json.loads(run("list", "--json")[1])["models"]}
+    assert rows["local/tiny"]["context"] is None

@@ -156,3 +156,45 @@ def test_the_home_of_the_user_is_known_by_its_sign(
     for given, expected in {"~/inf": tmp_path / "inf", "~": tmp_path, "a/~": Path("a/~")}.items():
         monkeypatch.setenv("INFERNO_HOME", given)
         assert home_folder() == expected
+
+
+# --- in Python, without a command --------------------------------------------------------------
+
+MODULES = ["cached", "client", "environment", "fetch", "local", "url", "web"]
+
+
+def python(code: str, home: Path, **variables: str) -> str:
+    """Return the last line that Python prints of an error, with an empty store and no network."""
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, "INFERNO_HOME": str(home), "HF_HOME": str(home / "hf"), **variables},
+        capture_output=True,
+        text=True,
+    )
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.mark.parametrize("value", ["abc", "1.5", "9" * 400, "9" * 5000])
+@pytest.mark.parametrize("variable", ["HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"])
+def test_a_program_gets_an_error_of_ours_for_a_time_that_is_none(
+    variable: str, value: str, tmp_path: Path
+) -> None:
+    code = "from inferno.hub.find import find_model_folder; find_model_folder('a/model')"
+    said = python(code, tmp_path, HF_HUB_OFFLINE="0", **{variable: value})
+    assert said.startswith(f"inferno.errors.InvalidRequest: {variable} must be a whole number of ")
+    assert f"not '{value[:20]}" in said
+    assert len(said) < 200
+
+
+def test_a_program_gets_an_error_of_ours_for_a_hub_of_no_host(tmp_path: Path) -> None:
+    code = "import inferno.hub; inferno.hub.fetch_model('a/model', None)"
+    said = python(code, tmp_path, HF_HUB_OFFLINE="0", HF_ENDPOINT="http://[::1")
+    assert said.startswith("inferno.errors.InvalidRequest: HF_ENDPOINT must be an https:// address")
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"])
+def test_what_is_imported_needs_no_variable_of_a_hub(variable: str, tmp_path: Path) -> None:
+    for module in MODULES:
+        code = f"import os, inferno.hub.{module}; assert os.environ[{variable!r}] == 'abc'"
+        assert python(code, tmp_path, **{variable: "abc"}) == ""

@@ -9,6 +9,7 @@ import pytest
 
 from inferno.errors import InvalidRequest
 from inferno.hub.client import HubClient, Patience
+from inferno.hub.find import find_model_folder
 from inferno.hub.store import Store
 from inferno.hub.web import WebAddress, parse_address
 from tests.hub.loopback import Handler, Hub, gguf, running
@@ -210,3 +211,29 @@ def test_an_address_has_a_name() -> None:
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="is no address of a model"):
         parse_address(text)
+
+
+@pytest.mark.parametrize("last", ["q4.gguf", f"{'x' * 90}.gguf", f"{'y' * 79}-z.gguf"])
+def test_two_addresses_have_two_names(last: str, hub: Hub, store: Store) -> None:
+    contents = {place: gguf(place.encode() * 100) for place in ("one", "two")}
+
+    def by_place(handler: Handler, content: bytes) -> bool:
+        handler.reply(200, contents[handler.path.split("/")[1]])
+        return True
+
+    with running(Hub(files={last: b"", "other.gguf": b""}, fault=by_place)) as web:
+        places = [f"{web.url}/{place}/cdn/{last}" for place in ("one", "two", "one", "two")]
+        assert all(run("download", place)[0] == 0 for place in places)
+        first, second = sorted(store.entries(), key=lambda one: one.source)
+        assert first.name != second.name
+        assert second.name.endswith(f"-{second.revision[:12]}")
+        for entry, place in ((first, "one"), (second, "two")):
+            assert entry.source.endswith(f"/{place}/cdn")
+            assert find_model_folder(entry.name).read_bytes() == contents[place]
+            store.let_go(entry.name, entry.revision)
+        assert run("rm", first.name)[0] == 0
+        assert store.entries() == [second]
+        assert run("download", places[1])[0] == 0
+        assert [one.name for one in store.entries()] == [second.name]
+        assert run("download", places[0])[0] == 0
+        assert {one.name for one in store.entries()} == {first.name, second.name}

@@ -20,9 +20,9 @@ from urllib.parse import quote
 from urllib.request import getproxies
 
 import httpx
-from huggingface_hub import constants
 
 from inferno.errors import DownloadError, HubUnreachable, InvalidRequest, ModelError, ModelNotFound
+from inferno.hub.environment import check_times, constants
 from inferno.hub.names import Listing, is_commit, is_revision, read_listing
 from inferno.json_file import read_file
 from inferno.untrusted_json import Malformed, parse_object, quoted
@@ -39,7 +39,6 @@ _TOKEN = re.compile(r"[!-~]{1,4096}")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _FLEETING = (408, 425, 429, 500, 502, 503, 504)
 _LONGEST_PAUSE = 60.0
-_MAX_STALL = 1_000_000
 _THIS_MACHINE = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
@@ -88,7 +87,7 @@ class HubClient:
     def __init__(
         self, endpoint: str, token: str | None, patience: Patience, *, is_hub: bool = True
     ) -> None:
-        _check_timeout(patience.stall)
+        check_times()
         self.endpoint = endpoint.rstrip("/")
         self.patience = patience
         self._is_hub = is_hub
@@ -358,20 +357,6 @@ def _watched(
         yield
     finally:
         ended.set()
-
-
-def _check_timeout(stall: float) -> None:
-    """Raise InvalidRequest where HF_HUB_DOWNLOAD_TIMEOUT is no time to wait for."""
-    given = os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT", "").strip()
-    try:
-        is_time = not given or 0 <= int(given) <= _MAX_STALL
-    except ValueError:
-        is_time = False
-    if not is_time or not 0 < stall <= _MAX_STALL:
-        raise InvalidRequest(
-            f"HF_HUB_DOWNLOAD_TIMEOUT must be a whole number of seconds, from 1 to "
-            f"{_MAX_STALL:,}, not {quoted(given or str(stall), 40)}"
-        )
 
 
 @contextmanager

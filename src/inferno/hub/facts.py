@@ -71,7 +71,7 @@ def read_facts(path: Path) -> ModelFacts:
         architecture=_first_text(config.get("architectures")),
         num_parameters=elements.total() or None,
         dtype=elements.most_common(1)[0][0] if elements else None,
-        context=context if type(context) is int else None,
+        context=_length(context),
     )
 
 
@@ -190,7 +190,7 @@ def _gguf_facts(path: Path) -> ModelFacts:
         architecture=_first_text([architecture]),
         num_parameters=elements.total() or None,
         dtype=elements.most_common(1)[0][0] if elements else None,
-        context=context if type(context) is int else None,
+        context=_length(context),
     )
 
 
@@ -226,6 +226,11 @@ def _is_shape(sizes: list[object]) -> bool:
             return False
         num_values *= size or 1
     return len(sizes) <= MAX_DIMS and num_values <= _MAX_VALUES
+
+
+def _length(value: object) -> int | None:
+    """Return a context's length, if it may be one: a config.json can have thousands of digits."""
+    return value if type(value) is int and 0 <= value <= _MAX_VALUES else None
 
 
 def _first_text(value: object) -> str | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
-import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-
-from huggingface_hub import constants
 
 from inferno.errors import (
     CheckpointError,
@@ -24,8 +22,9 @@ from inferno.errors import (
     ModelError,
 )
 from inferno.gguf.file import is_gguf_name
-from inferno.hub.cached import Snapshot, cached_blob, cached_snapshot, has_all_weights
+from inferno.hub.cached import Snapshot, cached_snapshot, has_all_weights
 from inferno.hub.client import HubClient, Patience, find_token
+from inferno.hub.environment import constants, download_timeout
 from inferno.hub.facts import check_safetensors
 from inferno.hub.headers import check_remote_ggufs
 from inferno.hub.kinds import refuse_config_in, refuse_listing
@@ -37,9 +36,17 @@ from inferno.hub.names import (
     is_repository,
     split_file,
 )
+from inferno.hub.reuse import brought, here_already, num_missing_of_all, recorded
 from inferno.hub.store import Entry, Store
-from inferno.hub.stored_file import StoredFile, record_file, stored_file
-from inferno.hub.transfer import FULL, disk_full, fetch_file, has_content, version_at
+from inferno.hub.stored_file import StoredFile, stored_file
+from inferno.hub.transfer import (
+    FULL,
+    disk_full,
+    fetch_file,
+    file_too_large,
+    part_of,
+    version_at,
+)
 from inferno.hub.whole import check_shards, check_small, check_weights
 from inferno.json_file import INDEX_FILE, SINGLE_FILE
 from inferno.untrusted_json import quoted
@@ -94,7 +101,7 @@ def hub_client(
 ) -> Iterator[HubClient]:
     """Yield a connection to the user's hub; ModelNotFound where HF_HUB_OFFLINE forbids it."""
     _check_online(name)
-    patience = patience or Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    patience = patience or Patience(stall=download_timeout())
     client = HubClient(constants.ENDPOINT, find_token(token_file), patience)
     with contextlib.closing(client):
         yield client
@@ -104,7 +111,7 @@ def hub_client(
 def web_client(folder: str) -> Iterator[HubClient]:
     """Yield a connection to a folder on the web, which gets no token."""
     _check_online(folder)
-    patience = Patience(stall=float(constants.HF_HUB_DOWNLOAD_TIMEOUT))
+    patience = Patience(stall=download_timeout())
     with contextlib.closing(HubClient(folder, None, patience, is_hub=False)) as client:
         yield client
 
@@ -125,7 +132,8 @@ def local_entry(
     name        a repository's name, or OWNER/NAME:FILE, whose file must be here.
     include     the same as FILE, as a pattern.
 
-    A complete model in Hugging Face's cache is verified, once, and used where it lies.
+    A complete model in Hugging Face's cache, or a GGUF model that is all there, is verified, once,
+    and used where it lies.
     """
     name, chosen = split_file(name)
     include = include or chosen
@@ -135,10 +143,11 @@ def local_entry(
     )
     if entry is not None and has_it and (found := store.verified(entry)) is not None:
         return found
-    if include is not None:
+    snapshot = cached_snapshot(name, revision, include)
+    if snapshot is None:
         return None
-    snapshot = cached_snapshot(name, revision)
-    return _adopted(store, name, revision, snapshot) if snapshot is not None else None
+    with store.adding(name, snapshot.commit, may_wait=True):
+        return _adopted(store, name, revision, snapshot)
 
 
 def _has_chosen(entry: Entry, include: str, chosen: str | None) -> bool:
@@ -163,16 +172,11 @@ def plan_download(
     asked = "main" if revision is None else revision
     listing = client.listing(name, asked, include)
     refuse_listing(name, listing, include)
-    places = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
-    if (snapshot := cached_snapshot(name, listing.commit)) is not None:
-        places.append(snapshot.folder)
-    linkable = _linkable(store, name, listing.files)
-    missing = sum(
-        min(num_missing(place, file) for place in places)
-        for file in listing.files
-        if file.name not in linkable
-    )
-    return Plan(name, asked, listing, include is None, missing)
+    plan = Plan(name, asked, listing, include is None, 0)
+    if _cached(plan) is not None:
+        return plan
+    folders = [store.partial_folder(name, listing.commit), store.folder(name, listing.commit)]
+    return replace(plan, num_missing=num_missing_of_all(store, name, listing.files, folders))
 
 
 def download(
@@ -192,8 +196,10 @@ def download(
             are fetched.
     """
     try:
-        with _locked(store.together, plan, wait):
+        with _locked(store.adding, plan, wait):
             found = _verified(store, plan, tell)
+            if found is None and _keeps_all(store, plan):
+                found = _fetched(client, store, plan, tell, refuse)
         if found is not None:
             return found
         store.let_go(plan.name, plan.revision)  # or this process would wait for itself
@@ -203,6 +209,8 @@ def download(
     except OSError as problem:
         if problem.errno in FULL:
             raise disk_full(plan.name, store.root) from None
+        if problem.errno == errno.EFBIG:
+            raise file_too_large(plan.name, store.root) from None
         raise ModelError(
             f"{problem.filename or store.root} can't be written: {problem.strerror}; set "
             "INFERNO_HOME to a folder of yours"
@@ -233,17 +241,45 @@ def _verified(store: Store, plan: Plan, tell: Tell) -> Entry | None:
             with contextlib.suppress(OSError):  # a store that can't be written
                 store.write(entry)
             return entry
-    is_of_hub = plan.asked is not None
-    snapshot = cached_snapshot(plan.name, plan.revision) if plan.is_whole and is_of_hub else None
-    if snapshot is None or not set(plan.listing.files) <= set(snapshot.files):
+    snapshot = _cached(plan)
+    if snapshot is None:
         return None
     return _adopted(store, plan.name, plan.asked, snapshot, plan.listing.licence)
+
+
+def _cached(plan: Plan) -> Snapshot | None:
+    """Return what Hugging Face's cache has of a plan, not verified yet, if that is all it takes.
+
+    Of a GGUF model no other file is read.
+    """
+    if plan.asked is None:  # it is of no hub
+        return None
+    if plan.is_whole:
+        snapshot = cached_snapshot(plan.name, plan.revision)
+        wanted = plan.listing.files
+    else:
+        snapshot = cached_snapshot(plan.name, plan.revision, "*")
+        wanted = tuple(file for file in plan.listing.files if file.is_weights)
+    if snapshot is None or not {*wanted} <= {*snapshot.files}:
+        return None
+    return snapshot if plan.is_whole else replace(snapshot, files=wanted)
+
+
+def _keeps_all(store: Store, plan: Plan) -> bool:
+    """Return whether a download leaves all files alone that the model's users may be using."""
+    entry = store.find(plan.name, plan.revision)
+    if entry is None:
+        return False
+    return not entry.is_owned or all(
+        not path.is_symlink() and _still_there(entry.folder, file) is not None
+        for path, file in zip(entry.paths, entry.files, strict=True)
+    )
 
 
 def _verify(folder: Path, listing: Listing, tell: Tell) -> tuple[StoredFile, ...] | None:
     found = []
     for file in listing.files:
-        stored = _recorded(folder, file)
+        stored = recorded(folder, file)
         if stored is None:
             return None
         tell(file, file.size)
@@ -259,7 +295,7 @@ def _fetched(
     refuse: Callable[[Path], str | None],
 ) -> Entry:
     before = store.find(plan.name, plan.revision)
-    keeps = before is not None and before.is_owned
+    keeps = before is not None
     partial_folder = store.reopen(plan.name, plan.revision, keeps=keeps)
     folder = store.folder(plan.name, plan.revision)
     found = dict(_good_files(folder, plan.listing)) if keeps else {}
@@ -278,7 +314,7 @@ def _fetched(
             _check_before_weights(client, plan, place)
         path = partial_folder / file.name
         if file.name not in found:
-            stored = _here_already(store, plan.name, file, partial_folder)
+            stored = here_already(store, plan.name, file, partial_folder)
             if stored is None:
                 sha256 = fetch_file(
                     client, plan.name, plan.revision, file, path, partial(tell, file)
@@ -295,6 +331,8 @@ def _fetched(
     _remove_others(partial_folder, found)
     store.gather(plan.name, plan.revision)
     files = tuple(one.as_moved_to(folder) for one in found.values())
+    if before is not None and not before.is_owned:
+        files += _linked(before, {*found}, folder)
     entry = Entry(
         name=plan.name,
         revision=plan.revision,
@@ -315,14 +353,8 @@ def _fetched(
 def _good_files(folder: Path, listing: Listing) -> Iterator[tuple[str, StoredFile]]:
     """Yield the files of a listing that a folder has, by their names."""
     for file in listing.files:
-        if (stored := _recorded(folder, file)) is not None:
+        if (stored := recorded(folder, file)) is not None:
             yield file.name, stored
-
-
-def _recorded(folder: Path, file: RemoteFile) -> StoredFile | None:
-    """Return the record of a file that has the listed content; None of another."""
-    stored = record_file(folder, file.name, partial(has_content, file=file))
-    return stored and replace(stored, version=file.version)
 
 
 def _check_before_weights(client: HubClient, plan: Plan, place: Callable[[str], Path]) -> None:
@@ -340,7 +372,7 @@ def _check_before_weights(client: HubClient, plan: Plan, place: Callable[[str], 
 
 
 def _has_begun(path: Path) -> bool:
-    return path.exists() or path.with_name(f"{path.name}.part").exists()
+    return path.exists() or part_of(path).exists()
 
 
 @contextlib.contextmanager
@@ -360,61 +392,10 @@ def _refuse_kinds(name: str, folder: Path, refuse: Callable[[Path], str | None])
         raise ModelError(f"{name} is not downloaded, as inferno doesn't run it: {problem}")
 
 
-def _here_already(store: Store, name: str, file: RemoteFile, folder: Path) -> StoredFile | None:
-    """Return the record of a file that is in its place now, linked from where its content was."""
-    if (stored := _recorded(folder, file)) is not None:
-        return stored
-    path = folder / file.name
-    path.unlink(missing_ok=True)
-    if not file.is_weights or not file.has_hash:
-        return None  # faster fetched than looked for
-    for other in [*store.same_content(file), cached_blob(name, file)]:
-        if other is None:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # another file system: then it is fetched
-            os.link(other.resolve(), path)
-        if (stored := _recorded(folder, file)) is not None:
-            return stored
-        path.unlink(missing_ok=True)
-    return None
-
-
-def _linkable(store: Store, name: str, files: Iterable[RemoteFile]) -> set[str]:
-    """Return the names of weights that need no further room on the store's disk, by their sizes."""
-    stored = {
-        (file.sha256, file.size): entry.folder / file.name
-        for entry in store.entries()
-        for file in (entry.files if entry.is_owned else ())
-    }
-    disk = next(one for one in (store.root, *store.root.parents) if one.exists()).stat().st_dev
-    found = set()
-    for file in files:
-        if not file.is_weights or not file.has_hash:
-            continue
-        for path in (stored.get((file.sha256 or "", file.size)), cached_blob(name, file)):
-            with contextlib.suppress(OSError):
-                if path is not None:
-                    status = path.stat()
-                    if (status.st_dev, status.st_size) == (disk, file.size):
-                        found.add(file.name)
-    return found
-
-
 def _check_room(store: Store, folder: Path, plan: Plan, here: Collection[str]) -> None:
-    have = {*here, *_linkable(store, plan.name, plan.listing.files)}
-    missing = sum(num_missing(folder, file) for file in plan.listing.files if file.name not in have)
-    if missing > shutil.disk_usage(folder).free:
+    files = [file for file in plan.listing.files if file.name not in here]
+    if num_missing_of_all(store, plan.name, files, [folder]) > shutil.disk_usage(folder).free:
         raise disk_full(plan.name, folder)
-
-
-def num_missing(folder: Path, file: RemoteFile) -> int:
-    """Return how many bytes of a file are still to be fetched into a folder."""
-    here = 0
-    for path in (folder / file.name, folder / f"{file.name}.part"):
-        with contextlib.suppress(OSError):
-            here = max(here, path.stat().st_size)
-    return max(0, file.size - here)
 
 
 def _joined(
@@ -432,9 +413,19 @@ def _still_there(folder: Path, file: StoredFile) -> StoredFile | None:
     """Return a file as it is now, read anew where it was touched; None where it is another."""
     if file.is_as_verified(folder):
         return file
-    return _recorded(
-        folder, RemoteFile(file.name, file.size, sha256=file.sha256, version=file.version)
-    )
+    return recorded(folder, _as_listed(file))
+
+
+def _linked(before: Entry, names: Collection[str], folder: Path) -> tuple[StoredFile, ...]:
+    """Return the files of a model elsewhere that a folder of the store shares with it now."""
+    others = [file for file in before.files if file.name not in names]
+    sources = ((file, [before.folder / file.name]) for file in others)
+    shared = [brought(one, _as_listed(file), folder, copies=False) for file, one in sources]
+    return tuple(file for file in shared if file is not None)
+
+
+def _as_listed(file: StoredFile) -> RemoteFile:
+    return RemoteFile(file.name, file.size, sha256=file.sha256, version=file.version)
 
 
 def _remove_others(folder: Path, names: Collection[str]) -> None:
@@ -455,7 +446,10 @@ def _is_model(entry: Entry) -> bool:
 def _adopted(
     store: Store, name: str, asked: str | None, snapshot: Snapshot, licence: str | None = None
 ) -> Entry | None:
-    """Return the entry of a model that stays in Hugging Face's cache; None where it is damaged."""
+    """Return the entry of a model that stays in Hugging Face's cache; None where it is damaged.
+
+    Where the store has files of the commit itself, those of the cache join them there.
+    """
     files = snapshot.verified()
     if files is None:
         return None
@@ -463,15 +457,28 @@ def _adopted(
         check_weights(name, {file.name for file in files}, lambda one: snapshot.folder / one)
     except CheckpointError:
         return None
+    before = store.find(name, snapshot.commit)
+    folder, is_owned = snapshot.folder, before is not None and before.is_owned
+    if before is not None and is_owned:
+        folder = before.folder
+        joining = [
+            recorded(folder, file) or brought([snapshot.folder / file.name], file, folder)
+            for file in snapshot.files
+        ]
+        files = tuple(file for file in joining if file is not None)
+        if len(files) < len(joining):
+            return None
+    elif before is not None and before.foreign_files():
+        before = None
     entry = Entry(
         name=name,
         revision=snapshot.commit,
-        asked=(),
-        source=constants.HF_HUB_CACHE,
-        licence=licence,
-        folder=snapshot.folder,
-        is_owned=False,
-        files=files,
+        asked=before.asked if before is not None else (),
+        source=before.source if before is not None and is_owned else constants.HF_HUB_CACHE,
+        licence=licence or (before.licence if before is not None else None),
+        folder=folder,
+        is_owned=is_owned,
+        files=_joined(files, before, folder),
         added_at=time.time(),
     )
     entry = store.asked_also(entry, asked or "main")

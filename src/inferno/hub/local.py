@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import constants, scan_cache_dir
-from huggingface_hub.errors import CacheNotFound
-
 from inferno.demo import MODEL_FOLDERS
 from inferno.errors import ModelError
-from inferno.hub.cached import cached_snapshot
+from inferno.hub.cached import Snapshot, cached_ggufs, cached_snapshot
+from inferno.hub.environment import CacheNotFound, constants, scan_cache_dir
 from inferno.hub.facts import read_facts, weight_files
 from inferno.hub.names import is_repository
 from inferno.hub.store import Entry, Store, newest
@@ -45,7 +43,10 @@ def local_models() -> list[LocalModel]:
     cached = sorted((name, commit) for name, commit in _cached() if name not in stored)
     for name, commit in cached:
         snapshot = cached_snapshot(name, commit)
-        models.append(_read(name, snapshot.folder, commit) if snapshot is not None else None)
+        ggufs = cached_ggufs(name, commit)
+        is_whole = snapshot is not None and not any(file.is_gguf for file in snapshot.files)
+        models.append(_read(name, snapshot.folder, commit) if snapshot and is_whole else None)
+        models += (_cached_gguf(name, one, is_alone=snapshot == one) for one in ggufs)
     return [model for model in models if model is not None]
 
 
@@ -71,6 +72,17 @@ def _ggufs(entry: Entry) -> Iterator[LocalModel]:
         architecture = read_facts(path).architecture
         if architecture is not None:
             yield LocalModel(name, path, num_bytes, architecture, entry.revision)
+
+
+def _cached_gguf(name: str, model: Snapshot, *, is_alone: bool) -> LocalModel | None:
+    """Return a GGUF model of the cache, which needs a file's name where it isn't alone there."""
+    file = model.files[0].name
+    architecture = read_facts(model.folder / file).architecture
+    if architecture is None:
+        return None
+    num_bytes = sum(one.size for one in model.files)
+    name = name if is_alone else f"{name}:{file}"
+    return LocalModel(name, model.folder / file, num_bytes, architecture, model.commit)
 
 
 def _read(name: str, folder: Path, revision: str | None = None) -> LocalModel | None:

@@ -69,12 +69,22 @@ class RemoteFile:
     @property
     def has_hash(self) -> bool:
         """Return whether a hash is known, so that the file's content can be verified."""
-        return self.sha256 is not None or self.git_oid is not None
+        return self.digest is not None
+
+    @property
+    def digest(self) -> str | None:
+        """Return the hash of the content, which also names it in Hugging Face's cache."""
+        return self.sha256 or self.git_oid
 
     @property
     def is_weights(self) -> bool:
         """Return whether the file holds tensors."""
         return self.name.endswith(WEIGHTS)
+
+    @property
+    def is_gguf(self) -> bool:
+        """Return whether the file is a GGUF file."""
+        return self.name.endswith(".gguf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
     models/OWNER--NAME/COMMIT.json      the manifest, written last: without it there is no model
                        COMMIT/          the files, under their usual names
                        COMMIT.partial/  those of a download that is not done
-                       COMMIT.lock      held by who uses the model, or fetches or removes it
+                       COMMIT.lock      shared by who uses the model, held alone by who changes it
+                       COMMIT.adding.lock  held by who adds files to the model, or changes it
 
 The files may also lie in Hugging Face's cache or in a folder of the user's: then the manifest names
 that folder, and nothing is copied or ever removed there.
@@ -52,6 +53,7 @@ _MANIFEST = ".json"
 _UNFINISHED = ".manifest-"  # how the name begins of one that is being written
 _PARTIAL = ".partial"
 _LOCK = ".lock"
+_ADDING = ".adding.lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,24 @@ class Store:
     @contextlib.contextmanager
     def alone(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
         """Lock a model exclusively until the block ends; raise ModelError if others use it."""
-        with self._locked(name, revision, fcntl.LOCK_EX, may_wait=may_wait):
+        with (
+            self._locked(name, revision, fcntl.LOCK_EX, _ADDING, may_wait=may_wait),
+            self._locked(name, revision, fcntl.LOCK_EX, may_wait=may_wait),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def adding(self, name: str, revision: str, *, may_wait: bool) -> Iterator[None]:
+        """Lock a model that others may use, so that nobody else changes it until the block ends.
+
+        Its files stay as they are, others may join them. Raises ModelError if a change is under
+        way. A store that can't be written has no locks.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                for kind, end in ((fcntl.LOCK_EX, _ADDING), (fcntl.LOCK_SH, _LOCK)):
+                    lock = self._locked(name, revision, kind, end, may_wait=may_wait)
+                    stack.enter_context(lock)
             yield
 
     @contextlib.contextmanager
@@ -282,20 +301,27 @@ class Store:
             return None
         if not entry.changed():
             return entry
-        with self.together(entry.name, entry.revision, may_wait=True):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.together(entry.name, entry.revision, may_wait=True))
             now = self._now(entry)  # others may have added to it
             if now is None:
                 return None
             files = [read_anew(now.folder, file) for file in now.files]
-            good = tuple(file for file in files if file is not None)
+            good = {file.name: file for file in files if file is not None}
             if len(good) < len(files):
                 return None
+            can_save = True
+            try:
+                stack.enter_context(self.adding(entry.name, entry.revision, may_wait=False))
+            except ModelError:  # others add to it: it is read anew next time
+                can_save = False
             late = self._now(now)  # a branch may have moved on while files were read
             if late is None:
                 return None
-            now = replace(late, files=good)
-            with contextlib.suppress(OSError):  # read anew next time
-                self._save(now)
+            now = replace(late, files=tuple(good.get(file.name, file) for file in late.files))
+            if can_save:
+                with contextlib.suppress(OSError):  # read anew next time
+                    self._save(now)
         return now
 
     def _now(self, entry: Entry) -> Entry | None:
@@ -403,7 +429,7 @@ class Store:
             self._path(entry.name, entry.revision, _MANIFEST).unlink(missing_ok=True)
             remove_tree(self.partial_folder(entry.name, entry.revision))
             freed = remove_tree(self.folder(entry.name, entry.revision))
-            self._path(entry.name, entry.revision, _LOCK).unlink(missing_ok=True)
+            self._unlink_locks(entry.name, entry.revision)
         with contextlib.suppress(OSError):  # other revisions are there
             self._path(entry.name, entry.revision, _LOCK).parent.rmdir()
         return freed
@@ -477,7 +503,7 @@ class Store:
                 manifest.unlink(missing_ok=True)  # damaged
             freed = remove_tree(partial.folder)
             if not manifest.exists():
-                self._path(partial.name, partial.revision, _LOCK).unlink(missing_ok=True)
+                self._unlink_locks(partial.name, partial.revision)
         with contextlib.suppress(OSError):
             partial.folder.parent.rmdir()
         return freed
@@ -507,9 +533,16 @@ class Store:
         assert is_commit(revision), revision
         return self.root / name.replace("/", "--") / f"{revision}{end}"
 
+    def _unlink_locks(self, name: str, revision: str) -> None:
+        """Remove the files of a model's locks, which the caller holds alone."""
+        for end in (_LOCK, _ADDING):
+            self._path(name, revision, end).unlink(missing_ok=True)
+
     @contextlib.contextmanager
-    def _locked(self, name: str, revision: str, kind: int, *, may_wait: bool) -> Iterator[None]:
-        lock = take_lock(self._path(name, revision, _LOCK), kind, may_wait=may_wait)
+    def _locked(
+        self, name: str, revision: str, kind: int, end: str = _LOCK, *, may_wait: bool
+    ) -> Iterator[None]:
+        lock = take_lock(self._path(name, revision, end), kind, may_wait=may_wait)
         if lock is None:
             raise ModelError(
                 f"{name} is in use: end what runs it, or wait for its download, then try again"

@@ -8,8 +8,9 @@ import hashlib
 import io
 import os
 import re
+import resource
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _STRONG_ETAG = re.compile(r'"[!#-~]{1,200}"')
 _RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15}|\*)")
 LENGTH = re.compile(r"[0-9]{1,15}")
+_VERSION = ".version"
+_MAX_VERSION_BYTES = 1000
 
 Heard = Callable[[int], None]
 
@@ -39,19 +42,22 @@ def fetch_file(
 
     heard   is told how many bytes of the file are there.
 
-    The file is written beside the target, as NAME.part, which a later call continues. Of a file
-    whose hash isn't known, NAME.version says which version it is. A file whose hash is wrong is
+    The file is written beside the target, as NAME.part, which a later call continues. NAME.version
+    says of which content it is: by its hash, or else by its version. A file whose hash is wrong is
     removed and fetched once more. Raises DownloadError, or the error that the hub's status means.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_ROUNDS):
         with contextlib.closing(_Part(target, file)) as part:
+            if file.has_hash:
+                part.note(file.digest)
             _receive(client, repository, commit, part, heard)
             if part.is_right():
                 part.sync()
                 os.replace(part.path, target)
                 return part.sha256
         part.path.unlink()
+        _version_path(target).unlink(missing_ok=True)
     raise DownloadError(
         f"{file.name} of {repository} does not match its hash, though it was fetched anew: nothing "
         "of it is used; try again later, or check HF_ENDPOINT"
@@ -63,6 +69,20 @@ def disk_full(name: str, folder: Path) -> ModelError:
     return ModelError(
         f"the disk is full: {folder} has no room for {name}; remove models with `inferno rm`, or "
         "set INFERNO_HOME to a folder on a larger disk"
+    )
+
+
+def file_too_large(name: str, folder: Path) -> ModelError:
+    """Return the error of a file of a model that is longer than a file may be there."""
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most == resource.RLIM_INFINITY:
+        return ModelError(
+            f"a file of {name} is larger than the file system of {folder} takes: set INFERNO_HOME "
+            "to a folder on another one"
+        )
+    return ModelError(
+        f"a file of {name} is larger than the {most:,} bytes that this process may write to a "
+        "file: raise that limit, as by `ulimit -f unlimited`, then try again"
     )
 
 
@@ -93,15 +113,37 @@ def version_of(answer: httpx.Response) -> str | None:
 
 
 def version_at(target: Path) -> str | None:
-    """Return of which version a file without a hash, or its part, was fetched; None: not known."""
+    """Return of which version a file, or its part, was fetched, or its hash; None: not known."""
     with contextlib.suppress(OSError):
-        version = _version_path(target).read_text(encoding="ascii", errors="replace")
+        with open(_version_path(target), "rb", opener=open_nonblocking) as file:
+            version = file.read(_MAX_VERSION_BYTES).decode("ascii", errors="replace")
         return version if is_version(version) else None
     return None
 
 
+def part_of(target: Path) -> Path:
+    """Return the path of a file until it is fetched."""
+    return target.with_name(f"{target.name}.part")
+
+
+def begun_files(folder: Path, file: RemoteFile) -> Iterator[Path]:
+    """Yield the targets in a download's folder that have, or will have, the content of a file."""
+    for record in sorted(folder.rglob(f"*{_VERSION}") if not folder.is_symlink() else ()):
+        target = record.with_name(record.name.removesuffix(_VERSION))
+        is_link = target.is_symlink() or part_of(target).is_symlink()
+        if not is_link and version_at(target) == file.digest:
+            yield target
+
+
+def move_part(target: Path, to: Path) -> None:
+    """Have what is there of a file go on at another place. Raises OSError."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(_version_path(target), _version_path(to))
+    os.replace(part_of(target), part_of(to))
+
+
 def _version_path(target: Path) -> Path:
-    return target.with_name(target.name + ".version")
+    return target.with_name(f"{target.name}{_VERSION}")
 
 
 class _Hashes:
@@ -133,7 +175,7 @@ class _Part:
 
     def __init__(self, target: Path, file: RemoteFile) -> None:
         self.file = file
-        self.path = target.with_name(target.name + ".part")
+        self.path = part_of(target)
         self._target = target
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         self._opened = io.FileIO(os.open(self.path, flags, 0o644), "r+")
@@ -172,10 +214,10 @@ class _Part:
         return version if version is not None and _STRONG_ETAG.fullmatch(version) else None
 
     def note(self, version: str | None) -> None:
-        """Keep of which version the file is that begins now, if nothing else tells."""
+        """Keep by which hash or version the content is told from others, if anything tells."""
         path = _version_path(self._target)
         path.unlink(missing_ok=True)  # it may be a link
-        if not self.file.has_hash and version is not None:
+        if version is not None:
             path.write_text(version, encoding="ascii")
 
     def is_right(self) -> bool:
@@ -279,7 +321,7 @@ def _ask(
                 "the site sent a part of another version than it was asked for",
                 wrong_ranges=_MAX_WRONG_RANGES,
             )
-        if not part.size:
+        if not part.size and not part.file.has_hash:
             part.note(version)
         if answer.status_code == 200:
             _take_whole(answer, part, heard, client.patience, is_sure=length is not None)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from huggingface_hub import constants
-
 from inferno.errors import InvalidRequest
+from inferno.hub.environment import constants
 from inferno.hub.names import is_file_name, is_repository, is_revision, split_file
 from inferno.untrusted_json import quoted
 

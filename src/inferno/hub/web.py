@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from inferno.errors import DownloadError, InvalidRequest
 from inferno.gguf.file import split_files
 from inferno.hub.client import HubClient, Interrupted, pieces
-from inferno.hub.fetch import Plan, num_missing
+from inferno.hub.fetch import Plan
 from inferno.hub.kinds import refuse_listing
 from inferno.hub.names import (
     MAX_FILE_BYTES,
@@ -27,6 +27,7 @@ from inferno.hub.names import (
     is_file_name,
     is_repository,
 )
+from inferno.hub.reuse import num_missing
 from inferno.hub.store import Store
 from inferno.hub.stored_file import StoredFile
 from inferno.hub.transfer import LENGTH, version_of
@@ -39,6 +40,7 @@ _T = TypeVar("_T")
 _MAY_LACK = {*READ_FILES} - {"config.json", "tokenizer.json"}
 _PATH = re.compile(r"(?:[\w./~-]|%[0-9A-Fa-f]{2})+", re.ASCII)
 _UNUSUAL = re.compile(r"[^\w.-]+", re.ASCII)
+_MOST_KEPT = 80  # characters of a name that a hash is added to
 _MAX_SHARDS = 1000  # each is asked for its size; the largest published models have 200
 
 
@@ -86,9 +88,12 @@ def parse_address(text: str) -> WebAddress:
 def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
     """Return the plan to fetch from an address: the files that are there, and their sizes.
 
+    Where another address has its name in the store, it gets one of its own.
+
     The files' hashes aren't known beforehand. The hashes of the first download are kept, and later
     files are compared with them.
     """
+    address = _named_apart(store, address)
     known = store.find(address.name, address.revision)
     before = {one.name: one for one in known.files} if known is not None else {}
     files = tuple(_with_hash(file, before.get(file.name)) for file in _files(client, address))
@@ -97,6 +102,19 @@ def plan_address(client: HubClient, store: Store, address: WebAddress) -> Plan:
     partial = store.partial_folder(address.name, address.revision)
     missing = sum(0 if file.has_hash else num_missing(partial, file) for file in files)
     return Plan(address.name, None, listing, True, missing)
+
+
+def _named_apart(store: Store, address: WebAddress) -> WebAddress:
+    """Return an address by the name that it has in the store, or one that no other has there."""
+    entries = store.entries()
+    owner, _, last = address.name.partition("/")
+    for entry in entries:
+        if entry.revision == address.revision and entry.name.startswith(f"{owner}/"):
+            return replace(address, name=entry.name)
+    if all(entry.name != address.name for entry in entries):
+        return address
+    last = f"{last[:_MOST_KEPT].rstrip('-.')}-{address.revision[:12]}"
+    return replace(address, name=f"{owner}/{last}")
 
 
 def _with_hash(file: RemoteFile, before: StoredFile | None) -> RemoteFile:
