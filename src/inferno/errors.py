@@ -89,11 +89,16 @@ class DeviceUnavailable(InfernoError):
 class NotEnoughMemory(InfernoError):
     """Raised when weights or cache don't fit into the device's memory.
 
-    `is_of_host` tells that the host's memory is short, and not that of its GPU.
+    `cures` are lines of options with which a model would fit; str() ends with them, and `message`
+    is the rest. `is_of_host` tells that the host's memory is short, and not that of its GPU.
     """
 
-    def __init__(self, message: str, *, is_of_host: bool = False) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, cures: tuple[str, ...] = (), is_of_host: bool = False
+    ) -> None:
+        super().__init__("\n".join([message, *cures]))
+        self.message = message
+        self.cures = cures
         self.is_of_host = is_of_host
 
 

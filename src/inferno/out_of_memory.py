@@ -53,7 +53,7 @@ def out_of_memory(problem: BaseException | None = None) -> NotEnoughMemory:
 def in_a_step(problem: BaseException) -> str:
     """Return the advice for requests of a step in which memory ran out."""
     is_gpu = "CUDA" in str(problem)
-    last = ", --max-num-seqs or --gpu-memory-utilization" if is_gpu else " or --max-num-seqs"
+    last = " or --gpu-memory-utilization" if is_gpu else ""
     return (
         f"memory ran out{_detail(problem)}; try again, or start with a lower "
         f"--max-num-batched-tokens{last}"

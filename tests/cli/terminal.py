@@ -106,6 +106,14 @@ class Terminal:
             assert time.monotonic() < deadline, f"it goes on after:\n{self.text}"
         return self._program.wait(PATIENCE)
 
+    def ends_within(self, seconds: float) -> bool:
+        """Go on until the program ends, or for so long; whether it has ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not self.read(0.1):
+                return True
+        return False
+
     @property
     def text(self) -> str:
         """Everything from the first line on, lines that scrolled off included."""
@@ -121,6 +129,11 @@ class Terminal:
         """Of the letters on the screen, beside the default."""
         lines = self._screen.buffer.values()
         return {letter.fg for line in lines for letter in line.values()} - {"default"}
+
+    @property
+    def is_at_line_start(self) -> bool:
+        """Whether what comes next begins a line, as a shell's prompt must."""
+        return self._screen.cursor.x == 0
 
     @property
     def is_echoing(self) -> bool:

@@ -98,6 +98,7 @@ def nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
         "inferno.cli.bench_serve.run_load",
         "inferno.cli.models.Store.of_user",
         "inferno.cli.plan.make_plan",
+        "inferno.cli.warmup.print_text",  # that on a CPU there is nothing to do
         "inferno.convert.to_gguf.write_gguf",
     ):
         monkeypatch.setattr(place, begin)

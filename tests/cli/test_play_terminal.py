@@ -185,9 +185,26 @@ def test_a_terminal_that_can_not_be_drawn_on_has_a_prompt_and_hints(folder: Path
         terminal.type("/hepl\n")
         terminal.wait_for("> /hepl error: line 1: there is no command /hepl")
         terminal.type("häuser\n")
+        terminal.wait_for("8 tokens · ")
+        terminal.wait_for("tokens/s · first after")
         terminal.wait_for("note: line 2: cut after max_tokens = 8")
         terminal.type(CTRL_D)
         assert terminal.wait_for_end() == 1  # as with a pipe, a line was refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("key", "code"), [(CTRL_C, 1), (CTRL_D, 0)], ids=["Ctrl+C", "Ctrl+D"])
+def test_the_question_which_model_can_be_left(tmp_path: Path, key: str, code: int) -> None:
+    variables = {"INFERNO_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+    with Terminal("play", program=INFERNO, variables=variables) as terminal:
+        terminal.wait_for("Which one? [1]")
+        terminal.type(key)
+        while not terminal.ends_within(5):
+            terminal.type(key)  # again: a signal just before Python waits for a line is seen late
+        assert terminal.wait_for_end() == code
+        after = terminal.text.partition("Which one? [1]")[2].split()
+        assert after[-1:] == ["interrupted"] if code else not after
+        assert terminal.is_at_line_start
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
+from inferno.convert.tokenizer import tokenizer_metadata
 from inferno.errors import TokenizerError
 from inferno.gguf.pretokenizers import PRE_TOKENIZERS, PreTokenizer
 from inferno.gguf.tokenizer import check_merges, tokenizer_files
@@ -346,6 +348,19 @@ def test_all_tokens_that_end_an_output_are_known(
     assert set(names["eos_token_id"]) >= set(ids if isinstance(ids, list) else [ids])
 
 
+def test_a_file_of_gpt_oss_ends_outputs_where_its_folder_does(tmp_path: Path) -> None:
+    folder = shutil.copytree(data_path("hf", "gpt-oss-20b"), tmp_path / "gpt-oss")
+    own = real_tokenizer("hf/gpt-oss-20b")
+    declared = [own.token_to_id(name) for name in ("<|return|>", "<|endoftext|>", "<|call|>")]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": declared}))
+    assert eos_token_ids(FolderFiles(folder), own) == set(declared)
+    files = FolderFiles(folder)
+    metadata = tokenizer_metadata(files, own.vocab_size)
+    for other in ({}, {KEYS + "eot_token_id": own.token_to_id("<|end|>")}):
+        made = MadeFiles.of(folder, tokenizer_files({**metadata, **other}))
+        assert eos_token_ids(made, load_tokenizer(made)) == set(declared)
+
+
 def test_a_real_template_and_vocabulary_make_the_parser_that_of_harmony(converted: Any) -> None:
     metadata = metadata_of("hf/gpt-oss-20b")
     template = data_path("hf", "gpt-oss-20b", "chat_template.jinja").read_text("utf-8")
@@ -370,9 +385,15 @@ def test_the_end_of_a_message_in_harmony_ends_no_output(tmp_path: Path) -> None:
     kinds = [*[1] * 259, 3, 3, 3]
     tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
     assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {260, 261}
+    named = small_byte_level(tokens=tokens, token_type=kinds, eos_token_id=261, eot_token_id=259)
+    tokenizer = tokenizer_of(tmp_path, named)
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {260, 261}
     tokens[-1] = "<|other|>"
     tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
     assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260}
+    tokens[-2:] = ["<|other|>", "<|return|>"]  # which llama.cpp takes for another kind of model
+    tokenizer = tokenizer_of(tmp_path, small_byte_level(tokens=tokens, token_type=kinds))
+    assert eos_token_ids(FolderFiles(tmp_path), tokenizer) == {259, 260, 261}
 
 
 # What llama_vocab_is_eog says of control tokens of these names in llama-cpp-python 0.3.36.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}),
     ("llama", {"rope_parameters": {"rope_type": "linear"}}),
     ("llama", {"rope_parameters": {"rope_type": "linear", "factor": -1.0}}),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 1e30}}),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 65537}}),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "factor": math.nan}}),
+    ("llama", {"rope_parameters": {**YARN, "factor": math.inf}}),
+    ("llama", {"rope_parameters": {**YARN, "attention_factor": 1e30}}),
     ("llama", {"rope_parameters": {"rope_type": "factors", "factors": [1.0]}}),
     ("llama", {"rope_parameters": {**YARN, "wobble": 1}}),
     ("llama", {"rope_parameters": "yarn"}),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from inferno.extras import install_command
 from inferno.model_files import model_files
 from inferno.quantization import INT8
 from inferno.text.tokenizer import load_tokenizer
+from inferno.verify.diagnosis.diagnose import diagnose
+from inferno.verify.diagnosis.evidence import Evidence
 from inferno.verify.oracles import choose, llamacpp
 from inferno.verify.oracles.llamacpp import LlamaCppOracle, open_llama_cpp, rounding_of
 from inferno.verify.oracles.plain_maths import Rounding
@@ -266,6 +269,33 @@ def test_a_ramp_that_llama_cpp_rounds_is_refused(tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "hf", "gpt_oss", **GPT_OSS)
     with pytest.raises(InvalidRequest, match="rounds the ends of YaRN's ramp"):
         verified(write_gguf(tmp_path / "m.gguf", model), against="llama.cpp")
+
+
+@pytest.mark.parametrize("name", ["beta_fast", "beta_slow"])
+def test_ends_of_the_ramp_that_llama_cpp_does_not_read_are_told(name: str, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "qwen3", rope_parameters=YARN)
+    path = write_gguf(tmp_path / "m.gguf", model)
+    rewrite(path, {f"qwen3.rope.scaling.yarn_{name}": 4.0})
+    with pytest.raises(InvalidRequest, match=f"doesn't read a file's YaRN {name}: it takes"):
+        verified(path, against="llama.cpp")
+
+
+def test_transformers_reads_no_gguf_files(path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"is a GGUF file; choose llama\.cpp, or leave"):
+        verified(path, against="transformers")
+
+
+def test_the_second_oracle_of_a_gguf_file_is_one_that_reads_it(path: Path) -> None:
+    failed = replace(row(verified(path), "8"), problems=("its logits are no numbers",))
+    evidence = cast(Evidence, None)  # of a problem in words there is none
+
+    def advice(*, is_gguf: bool) -> str:
+        found = diagnose(failed, evidence, model_file="", against="reference", is_gguf=is_gguf)
+        return found.advice
+
+    assert "--against llama.cpp" in advice(is_gguf=True)
+    assert "--against transformers" not in advice(is_gguf=True)
+    assert "--against transformers" in advice(is_gguf=False)
 
 
 TYPES = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4")

@@ -129,6 +129,16 @@ def test_a_plan_says_of_what_stays_that_it_does(tmp_path: Path) -> None:
     assert changed.unpacked["F8_E4M3"].kept_as == "int8"
 
 
+def test_loading_counts_the_bytes_of_elements_and_scales(tmp_path: Path) -> None:
+    save_tiny_fp8(tmp_path, "qwen3", **SIZES)
+    reports: list[tuple[int, int]] = []
+    options = EngineOptions(model=tmp_path, threads=1, num_blocks=32, dtype="float32")
+    build_engine(options, lambda done, total: reports.append((done, total))).close()
+    size = sum(tensor.nbytes for tensor in load_file(tmp_path / SINGLE).values())
+    assert reports[-1] == (size, size)
+    assert reports == sorted(reports)
+
+
 @pytest.mark.parametrize("family", ["qwen3", "mixtral"])
 def test_products_are_those_of_the_values_in_float64(family: str, tmp_path: Path) -> None:
     """As `inferno verify` computes them, from elements and scales by its own rules."""

@@ -74,6 +74,20 @@ def test_a_models_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         assert torch.equal(found, logits(tmp_path / "hf", IDS))
 
 
+def test_loading_counts_the_bytes_that_the_file_has(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "hf", "llama", hidden_size=64, intermediate_size=96, head_dim=32)
+    blocks = dict.fromkeys(("attn", "ffn", "token", "output"), "Q8_0")
+    path = write_gguf(tmp_path / "model.gguf", model, blocks=blocks)
+    reports: list[tuple[int, int]] = []
+    options = EngineOptions(model=path, threads=1, num_blocks=32)
+    build_engine(options, lambda done, total: reports.append((done, total))).close()
+    with open_checkpoint(path) as checkpoint:
+        size = sum(info.stop - info.start for info in checkpoint.tensors.values())
+    assert (size, size) in reports
+    assert {total for _, total in reports} == {size}
+    assert 0.8 < size / path.stat().st_size < 1
+
+
 @pytest.mark.parametrize("type_name", ["F16", "BF16", "Q8_0", "Q4_0", "Q5_1"])
 def test_quantized_weights_have_the_values_that_the_library_gives_them(
     type_name: str, tmp_path: Path

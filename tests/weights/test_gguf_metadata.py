@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_architectures_that_are_not_read_are_named(kind: str | None, tmp_path: P
         ("llama.expert_used_count", 2, "llama.expert_used_count is 2, expected 0"),
         ("llama.rope.scaling.type", "longrope", "longrope.*expected none, linear or yarn"),
         ("llama.rope.scaling.yarn_log_multiplier", 2, "yarn_log_multiplier"),
+        ("llama.rope.scaling.factor", 1e30, r"factor must be .* at most 65536, not 1\.0.*e\+30"),
+        ("llama.rope.scaling.factor", math.inf, "factor must be .* at most 65536, not inf"),
+        ("llama.rope.scaling.factor", -2.0, "factor must be a finite number above 0"),
         ("llama.attention.key_length", 3, "heads have a size of 3"),
         ("llama.block_count", "five", "block_count must be a number, not five"),
         ("llama.context_length", None, "lacks llama.context_length"),

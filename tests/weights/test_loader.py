@@ -180,7 +180,7 @@ def test_hostile_names_are_escaped_and_shortened(tmp_path: Path) -> None:
     assert r"'{}%s\\'" in str(error.value)
 
 
-def test_progress_counts_up_to_the_size_of_the_model(tmp_path: Path) -> None:
+def test_progress_counts_up_to_the_size_of_the_files_tensors(tmp_path: Path) -> None:
     save_file(weights(), tmp_path / SINGLE)
     reports: list[tuple[int, int]] = []
     with open_checkpoint(tmp_path) as checkpoint:
@@ -192,7 +192,7 @@ def test_progress_counts_up_to_the_size_of_the_model(tmp_path: Path) -> None:
             dtype=torch.bfloat16,
             progress=lambda done, total: reports.append((done, total)),
         )
-    sizes = [tensor.numel() * 2 for tensor in weights().values()]
+    sizes = [tensor.nbytes for tensor in weights().values()]
     assert len(reports) == len(sizes)
     assert reports[-1] == (sum(sizes), sum(sizes))
     assert reports == sorted(reports)

@@ -191,7 +191,7 @@ def test_differences_are_told_in_the_checkpoints_names_and_shapes(tmp_path: Path
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_progress_and_size_count_floats_in_the_dtype_and_bits_as_they_are(
+def test_size_counts_floats_in_the_dtype_and_progress_what_files_hold(
     tmp_path: Path, dtype: torch.dtype
 ) -> None:
     stored = tensors()
@@ -212,7 +212,9 @@ def test_progress_and_size_count_floats_in_the_dtype_and_bits_as_they_are(
         for tensor in stored.values()
     )
     assert num_bytes(meta_model(), dtype, fused=FUSED) == expected
-    assert reports[-1] == (expected, expected)
+    in_file = sum(tensor.nbytes for tensor in stored.values())
+    assert reports[-1] == (in_file, in_file)
+    assert reports == sorted(reports)
     assert len(reports) == len(stored) + 2 * (COUNT - 1), "packed ones by expert"
 
 

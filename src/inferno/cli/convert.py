@@ -26,7 +26,7 @@ from inferno.options import EngineOptions
 _ALIASES = {"q4_k_m": "q4_k", "mxfp4_moe": "mxfp4"}  # llama.cpp's names of what is the same
 
 
-@takes_options(EngineOptions, only=("threads",))
+@takes_options(EngineOptions, only=("threads", "allow_unknown_config"))
 def convert(
     model: Annotated[str, typer.Argument(help=MODEL_HELP)],
     to: Annotated[
@@ -70,11 +70,17 @@ def convert(
                     name=name,
                     threads=threads,
                     replace=force,
+                    allow_unknown=options.allow_unknown_config,
                     progress=progress,
                 )
             else:
                 written = conversion.write_folder(
-                    path, target, type_name, threads=threads, progress=progress
+                    path,
+                    target,
+                    type_name,
+                    threads=threads,
+                    allow_unknown=options.allow_unknown_config,
+                    progress=progress,
                 )
         if as_json:
             facts = {"path": str(written.path), "bytes": written.num_bytes, "types": written.types}

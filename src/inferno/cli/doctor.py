@@ -16,7 +16,7 @@ from inferno.cli.doctor_facts import Facts, gather_facts
 from inferno.cli.doctor_model import doctor_model
 from inferno.cli.doctor_problems import Problem, find_problems
 from inferno.cli.errors import one_line_errors
-from inferno.cli.model_options import MODEL_HELP, Revision
+from inferno.cli.model_options import MODEL_HELP, Debug, Revision
 from inferno.cli.terminal import print_text
 
 _UNKNOWN = "unknown"
@@ -42,6 +42,7 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object; null is what can't be found out.")
     ] = False,
+    debug: Debug = False,
 ) -> None:
     """Show what inferno finds on this machine, or in a model's files, and what to mend.
 
@@ -50,11 +51,11 @@ def doctor(
     if model is not None:
         if measure:
             raise typer.BadParameter("--measure goes without a MODEL")
-        doctor_model(model, revision, chat_template, as_json=as_json)
+        doctor_model(model, revision, chat_template, as_json=as_json, debug=debug)
         return
     if revision is not None or chat_template is not None:
         raise typer.BadParameter("--revision and --chat-template go with a MODEL")
-    with one_line_errors(debug=False, loads_model=False):
+    with one_line_errors(debug=debug, loads_model=False):
         facts = gather_facts(measures_all=measure)
         problems = find_problems(facts)
         if as_json:

@@ -25,10 +25,10 @@ _NO_ARCHITECTURE = "unknown architecture"
 
 
 def doctor_model(
-    name: str, revision: str | None, chat_template: Path | None, *, as_json: bool
+    name: str, revision: str | None, chat_template: Path | None, *, as_json: bool, debug: bool
 ) -> None:
     """Print what is wrong with a model that is on this machine; exit with 1 if it can't be run."""
-    with one_line_errors(debug=False, loads_model=False):
+    with one_line_errors(debug=debug, loads_model=False):
         if is_absent(name, revision):
             raise ModelNotFound(f"{name} is not on this machine; inferno download {name} first")
         if chat_template is not None and not chat_template.is_file():

@@ -21,7 +21,6 @@ from inferno.errors import (
     HubUnreachable,
     InvalidRequest,
     ModelNotFound,
-    NotEnoughMemory,
 )
 from inferno.hub.find import is_absent
 from inferno.hub.names import split_file
@@ -198,7 +197,7 @@ def _plan_memory(
             return  # building the engine says what is wrong
         found, bound = plans[0], name
     if not found.fits:
-        raise NotEnoughMemory(refusal(shape, engine, found, bound=bound))
+        raise refusal(shape, engine, found, bound=bound)
     sys.stderr.write("".join(f"{line}\n" for line in memory_table(found)))
 
 

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import NoReturn, TypeGuard
 
 import typer
@@ -31,6 +33,9 @@ _OF_EXTRA_SERVE = (
 
 # Whose code prints: an error that is raised there and names no file is standard output's.
 _PRINTING = ("inferno.cli", "click", "typer", "rich")
+_FLAG = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+# The options of the command that runs, so that no message proposes others; None: no command's.
+FLAGS: ContextVar[frozenset[str] | None] = ContextVar("flags", default=None)
 # Variables that huggingface_hub reads as it is imported, and fails if one can't be read.
 _HUB_VARIABLES = ("HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 
@@ -47,7 +52,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
     if not debug:
         logging.getLogger("inferno").addHandler(_WARNINGS)
     try:
-        _import_hub_constants()
+        _import_hub()
         if loads_model:
             check_address_space()
         yield
@@ -67,7 +72,7 @@ def one_line_errors(*, debug: bool, loads_model: bool = True) -> Iterator[None]:
             say(f"error: {_with_option(problem)}")
             raise typer.Exit(2) from None
         if isinstance(problem, NotEnoughMemory):  # with the plan's table
-            _say_lines(f"error: {problem}")
+            _say_lines("\n".join([f"error: {problem.message}", *_own_cures(problem)]))
             raise typer.Exit(1) from None
         say(f"error: {describe(problem)}" if _is_expected(problem) else _internal(problem))
         raise typer.Exit(1) from None
@@ -113,25 +118,21 @@ def _describe_os_error(problem: OSError) -> str:
     return reason
 
 
-def _import_hub_constants() -> None:
-    """Import what huggingface_hub reads of the environment, so that no later import of it fails.
+def _import_hub() -> None:
+    """Import huggingface_hub by the module that bears what the environment says wrongly."""
+    if any(name in os.environ for name in _HUB_VARIABLES):
+        from inferno.hub import environment  # noqa: F401, PLC0415 - only where it may fail
 
-    What is local takes no such variable. A hub's client refuses those that it can't use by name.
-    """
-    given = {name: os.environ[name] for name in _HUB_VARIABLES if name in os.environ}
-    if not given:
-        return
-    try:
-        import huggingface_hub.constants  # noqa: F401, PLC0415 - only where it may fail
-    except ValueError:
-        for name in given:
-            del os.environ[name]
-        try:
-            from huggingface_hub import constants  # noqa: PLC0415
-        finally:
-            os.environ.update(given)
-        # Or a model would be asked for at another hub than the user's.
-        constants.ENDPOINT = given.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
+
+def _own_cures(problem: NotEnoughMemory) -> list[str]:
+    """Return the lines of what would fit whose options the command has."""
+    own = FLAGS.get()
+    cures = [cure for cure in problem.cures if own is None or own.issuperset(_FLAG.findall(cure))]
+    if cures or not problem.cures:
+        return cures
+    from inferno.plan.report import NO_CURE  # noqa: PLC0415 - only where something doesn't fit
+
+    return [NO_CURE]
 
 
 def _is_wrong_option(problem: Exception) -> TypeGuard[InvalidRequest]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from inferno.cli.errors import FLAGS
 from inferno.cli.numbers import read_number
 from inferno.errors import InvalidRequest
 from inferno.option_table import Group, Option, OptionRow, renamed, table
@@ -90,6 +91,14 @@ def options_of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 class GroupedCommand(TyperCommand):
     """A command whose help shows its options under the headings of their groups."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; messages propose its own options alone."""
+        before = FLAGS.set(frozenset(flag for one in self.params for flag in one.opts))
+        try:
+            return super().invoke(ctx)
+        finally:
+            FLAGS.reset(before)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each group of options."""

@@ -27,10 +27,7 @@ from inferno.options import EngineOptions
 from inferno.requests import SamplingParams
 
 # Options that matter only where requests share steps, or to those who measure.
-_FOR_MANY = (
-    *("block_size", "max_num_seqs", "max_num_batched_tokens", "priority_aging"),
-    *("step_target_ms", "attention", "load_format"),
-)
+_FOR_MANY = ("block_size", "max_num_seqs", "priority_aging", "step_target_ms", "load_format")
 
 
 @takes_options(EngineOptions, without=_FOR_MANY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,9 @@ _NUM_SCHEDULES = 8  # of --speculative: 96 requests
 @takes_options(
     EngineOptions,
     only=(
-        *("device", "threads", "dtype", "quantize", "allow_unknown_config"),
+        *("device", "threads", "dtype", "quantize", "allow_unknown_config", "graphs"),
+        *("memory", "gpu_memory_utilization", "num_blocks", "max_model_len"),
+        *("max_num_batched_tokens", "preemption", "swap_space"),
         *("num_speculative_tokens", "speculative_model", "speculative_early_layers"),
     ),
 )
@@ -90,6 +93,8 @@ def verify(
         engine_options = options_of(EngineOptions, given)
         if draft := engine_options.get("speculative_model"):
             engine_options["speculative_model"] = find_model_folder(str(draft))
+        own = {field.name for field in fields(VerifyOptions)}
+        limits = {name: engine_options.pop(name) for name in engine_options.keys() - own}
         options = VerifyOptions(
             model=find_model_folder(model, revision),
             name=model,
@@ -102,6 +107,7 @@ def verify(
             threshold=threshold,
             invariance=invariance,
             speculative=_NUM_SCHEDULES if speculative else 0,
+            limits=limits,
             **engine_options,
         )
         with telling() as tell:

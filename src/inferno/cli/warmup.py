@@ -17,10 +17,7 @@ from inferno.hub.find import find_model_folder
 from inferno.options import EngineOptions
 
 # What changes no kernel and no size of a step.
-_WITHOUT = (
-    *("activations", "chat_template", "priority_aging", "step_target_ms"),
-    *("preemption", "swap_space"),
-)
+_WITHOUT = ("activations", "chat_template", "priority_aging", "step_target_ms")
 
 
 @takes_options(EngineOptions, without=_WITHOUT)

@@ -34,6 +34,7 @@ INERT = frozenset({
 })
 # fmt: on
 _MAX_INT = 2**31 - 1
+_MAX_NUMBER = 1e30
 
 
 class _Required:
@@ -84,15 +85,16 @@ class ConfigReader:
         default: float | _Required = REQUIRED,
         *,
         low: float = 0.0,
+        high: float = _MAX_NUMBER,
         may_be_low: bool = False,
     ) -> float:
-        """Return a finite number above `low`, or at least `low` where that is allowed."""
+        """Return a number above `low`, or at least `low` where that is allowed, up to `high`."""
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(key, value, "a number")
-        is_inside = (low <= value if may_be_low else low < value) and value <= 1e30
+        is_inside = (low <= value if may_be_low else low < value) and value <= high
         if not is_inside:
-            raise self._refuse(key, value, f"a finite number above {low:g}")
+            raise self._refuse(key, value, _numbers("a finite number", low, high))
         return float(value)
 
     def boolean(self, key: str, default: bool | _Required = REQUIRED) -> bool:
@@ -132,12 +134,12 @@ class ConfigReader:
             raise self._refuse(key, value, "a list of integers")
         return tuple(value)
 
-    def numbers(self, key: str) -> tuple[float, ...]:
-        """Return a list of finite numbers above 0, which must be there."""
+    def numbers(self, key: str, *, high: float = _MAX_NUMBER) -> tuple[float, ...]:
+        """Return a list of numbers above 0, up to `high`, which must be there."""
         value = self._get(key, REQUIRED)
         is_list = isinstance(value, list) and all(type(item) in (int, float) for item in value)
-        if not is_list or not all(0 < item <= 1e30 for item in value):
-            raise self._refuse(key, value, "a list of finite numbers above 0")
+        if not is_list or not all(0 < item <= high for item in value):
+            raise self._refuse(key, value, _numbers("a list of finite numbers", 0, high))
         return tuple(value)
 
     def section(self, *keys: str) -> ConfigReader | None:
@@ -184,3 +186,8 @@ class ConfigReader:
         is_huge = isinstance(value, int) and value.bit_length() > 256
         shown = "a huge integer" if is_huge else repr(value)[:80]
         return ConfigError(f"config.json: {self._path}{key} must be {expected}, not {shown}")
+
+
+def _numbers(what: str, low: float, high: float) -> str:
+    """Return in words what numbers must be."""
+    return f"{what} above {low:g}" + (f", at most {high:g}" if high < _MAX_NUMBER else "")

@@ -15,6 +15,9 @@ from inferno.errors import ConfigError
 
 # DeepSeek-R1-0528-Qwen3-8B has an attn_factor, which transformers and llama.cpp don't read.
 _INERT_ROPE = frozenset({"finetuned", "attn_factor"})
+# Of a context of 256 tokens this makes 2**24, and further positions are none in float32, in which
+# they are turned into angles. The longest contexts of published models take less than 10,000.
+_MAX_FACTOR = 65536.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +116,9 @@ def _read_scaling(
     if kind == "default":
         return None
     if kind == "linear":
-        return LinearScaling(factor=section.number("factor"))
+        return LinearScaling(factor=section.number("factor", high=_MAX_FACTOR))
     if kind == "factors":  # a GGUF file's: no config.json of Hugging Face's has it
-        return FactorScaling(factors=section.numbers("factors"))
+        return FactorScaling(factors=section.numbers("factors", high=_MAX_FACTOR))
     inner_original = section.integer("original_max_position_embeddings", max_positions)
     original = inner_original if original is None else original
     if kind == "llama3":
@@ -124,28 +127,28 @@ def _read_scaling(
 
 
 def _read_llama3(section: ConfigReader, original: int) -> Llama3Scaling:
-    low = section.number("low_freq_factor")
+    low = section.number("low_freq_factor", high=_MAX_FACTOR)
     return Llama3Scaling(
-        factor=section.number("factor"),
+        factor=section.number("factor", high=_MAX_FACTOR),
         low_freq_factor=low,
-        high_freq_factor=section.number("high_freq_factor", low=low),
+        high_freq_factor=section.number("high_freq_factor", low=low, high=_MAX_FACTOR),
         original_max_positions=original,
     )
 
 
 def _read_yarn(section: ConfigReader, max_positions: int, original: int) -> YarnScaling:
-    factor = section.number("factor", max_positions / original)
-    mscale = section.number("mscale", 0.0, may_be_low=True)
-    mscale_all = section.number("mscale_all_dim", 0.0, may_be_low=True)
+    factor = section.number("factor", max_positions / original, high=_MAX_FACTOR)
+    mscale = section.number("mscale", 0.0, high=_MAX_FACTOR, may_be_low=True)
+    mscale_all = section.number("mscale_all_dim", 0.0, high=_MAX_FACTOR, may_be_low=True)
     default_factor = yarn_temperature(factor)
     if mscale > 0 and mscale_all > 0:
         default_factor = yarn_temperature(factor, mscale) / yarn_temperature(factor, mscale_all)
     return YarnScaling(
         factor=factor,
         original_max_positions=original,
-        attention_factor=section.number("attention_factor", default_factor),
-        beta_fast=section.number("beta_fast", 32.0),
-        beta_slow=section.number("beta_slow", 1.0),
+        attention_factor=section.number("attention_factor", default_factor, high=_MAX_FACTOR),
+        beta_fast=section.number("beta_fast", 32.0, high=_MAX_FACTOR),
+        beta_slow=section.number("beta_slow", 1.0, high=_MAX_FACTOR),
         truncate=section.boolean("truncate", True),
     )
 

@@ -58,12 +58,14 @@ def write_folder(
     type_name: str | None,
     *,
     threads: int,
+    allow_unknown: bool = False,
     progress: Progress | None = None,
 ) -> Written:
     """Write the model of a folder or a GGUF file as a folder of packed weights.
 
     type_name   one of `FILE_TYPES`; None: weights stay what they are.
     threads     how many cores quantize.
+    allow_unknown  whether the config may have unknown keys.
     progress    is told the bytes written so far, and in all.
 
     Raises InvalidRequest where the folder can't be made so, and ModelError where the model is
@@ -71,7 +73,7 @@ def write_folder(
     """
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
-    config = model_config(model, hf_config)
+    config = model_config(model, hf_config, allow_unknown=allow_unknown)
     kind = kind_of_model(hf_config)
     with open_checkpoint(model) as checkpoint:
         checked_model(checkpoint, hf_config, config)

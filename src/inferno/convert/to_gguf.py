@@ -43,6 +43,7 @@ def write_gguf(
     name: str,
     threads: int,
     replace: bool = False,
+    allow_unknown: bool = False,
     progress: Progress | None = None,
 ) -> Written:
     """Write the model of a folder or a GGUF file as a GGUF file.
@@ -51,6 +52,7 @@ def write_gguf(
     name        what the file calls the model.
     threads     how many cores quantize.
     replace     whether a file of that name may be replaced.
+    allow_unknown  whether the config may have unknown keys, which are left out.
     progress    is told the bytes written so far, and in all.
 
     Raises InvalidRequest where the file can't be made so, and ModelError where the model is damaged
@@ -59,7 +61,7 @@ def write_gguf(
     check_target(target, replace=replace, source=model)
     files = model_files(model)
     hf_config = files.json(CONFIG, error=ConfigError)
-    config = model_config(model, hf_config)
+    config = model_config(model, hf_config, allow_unknown=allow_unknown)
     kind = kind_of_model(hf_config)
     _refuse_unread(config, kind)
     with open_checkpoint(model) as checkpoint:

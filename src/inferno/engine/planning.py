@@ -30,8 +30,8 @@ _logger = logging.getLogger("inferno")
 # What a loaded model may take beyond its plan before that is worth a warning.
 _SLACK_SHARE, _SLACK_BYTES = 1.05, 256 << 20
 _CURE = (
-    "end those processes, lower --max-num-batched-tokens or --max-num-seqs, raise "
-    "--gpu-memory-utilization, or choose a smaller model"
+    "end those processes, lower --max-num-batched-tokens, raise --gpu-memory-utilization, or "
+    "choose a smaller model"
 )
 
 
@@ -64,7 +64,7 @@ def plan_engine(
         draft=of_draft,
     )
     if not plan.fits:
-        raise NotEnoughMemory(refusal(shape, options, plan, of_draft))
+        raise refusal(shape, options, plan, of_draft)
     return plan
 
 
@@ -103,7 +103,7 @@ def plan_on_gpu(
             f"{int(100 * most) / 100:.2f}, or end those processes, which nvidia-smi lists"
         )
     if not plan.fits:
-        raise NotEnoughMemory(refusal(shape, options, plan, of_draft, bound=there))
+        raise refusal(shape, options, plan, of_draft, bound=there)
     if not plan.is_bound:
         _logger.warning("the KV cache is smaller than it could be, as of %s", there)
     return plan

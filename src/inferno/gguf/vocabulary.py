@@ -23,6 +23,8 @@ _ENDS = (
     *("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>", "<turn|>", "[e~["),
     *("<|flush|>", "<|calls|>"),
 )
+# Where outputs end so, in Harmony and Solar Open, <|end|> ends a message, after which more come.
+_ENDS_BESIDE_MESSAGES = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 _NO_TOKEN = 2**32 - 1  # what llama.cpp's -1 is in a file
 _MAY_BE_WRONG = ("unknown", "padding")
 _T = TypeVar("_T")
@@ -67,10 +69,11 @@ class Vocabulary:
         """Return the ids that end an output: EOS first, then others that end a turn or a text."""
         named = [self.named[name] for name in ("eos", "eot", "eom") if name in self.named]
         known = [self.ids[token] for token in _ENDS if token in self.ids]
-        # Harmony ends a message with <|end|>, and a turn with <|return|>; Solar Open does likewise.
-        if "<|return|>" in self.ids or {"<|flush|>", "<|calls|>"} <= self.ids.keys():
-            known = [token_id for token_id in known if self.tokens[token_id] != "<|end|>"]
-        return list(dict.fromkeys([*named, *filter(self.is_special, known)]))
+        ends = dict.fromkeys([*named, *filter(self.is_special, known)])
+        texts = {self.tokens[token_id] for token_id in ends}
+        if any(texts >= pair for pair in _ENDS_BESIDE_MESSAGES):  # even where the file names it
+            return [token_id for token_id in ends if self.tokens[token_id] != "<|end|>"]
+        return list(ends)
 
 
 def read_vocabulary(metadata: Mapping[str, object], defaults: Mapping[str, int]) -> Vocabulary:

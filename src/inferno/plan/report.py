@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferno.errors import InfernoError
+from inferno.errors import InfernoError, NotEnoughMemory
 from inferno.machine import readable_size
 from inferno.options import EngineOptions
 from inferno.plan.choices import GIB
@@ -15,6 +15,7 @@ from inferno.plan.shape import ModelShape
 from inferno.quantization import FORMATS, QUANTIZATIONS, error_in_words
 
 _COLUMN = 24
+NO_CURE = "  nothing that was tried: give it more memory, or choose a smaller model"
 _SHORTER = (1, 4, 16)  # parts of the context whose numbers of requests are shown
 _LEAST_CONTEXT = 256
 # Smaller values that still serve a chat or two; tried where quantizing alone isn't enough.
@@ -143,7 +144,7 @@ def cure_lines(
             f"{cure.plan.num_requests(cure.plan.longest)} x {cure.plan.longest:,} tokens"
         )
     if not found:
-        yield "  nothing that was tried: give it more memory, or choose a smaller model"
+        yield NO_CURE
 
 
 def refusal(
@@ -153,8 +154,8 @@ def refusal(
     draft: ModelShape | None = None,
     *,
     bound: str | None = None,
-) -> str:
-    """Return the message that a model doesn't fit, with its table and with what would fit.
+) -> NotEnoughMemory:
+    """Return the error that a model doesn't fit, with its table and with what would fit.
 
     bound   the memory that it doesn't fit in, in words; None: the machine's.
     """
@@ -168,13 +169,8 @@ def refusal(
     first = f"the model doesn't fit in {bound}: expected is"
     if draft is not None:
         first = f"the model and its draft model don't fit in {bound}: expected is"
-    lines = [
-        first,
-        *(f"  {line}" for line in memory_table(plan)),
-        "what would fit:",
-        *cure_lines(shape, options, plan, draft),
-    ]
-    return "\n".join(lines)
+    lines = [first, *(f"  {line}" for line in memory_table(plan)), "what would fit:"]
+    return NotEnoughMemory("\n".join(lines), cures=tuple(cure_lines(shape, options, plan, draft)))
 
 
 def _planned(

@@ -67,6 +67,11 @@ class Case:
         return f"models/{MODULES[ARCHITECTURES[self.plain.architecture].name]}.py"
 
     @property
+    def max_model_len(self) -> int:
+        """Return the context of the engine, in tokens."""
+        return self.engine.max_model_len or self.config.max_model_len
+
+    @property
     def quantize(self) -> str | None:
         """Return the type that the engine packs its weights in; None: they stay as they are."""
         return None if self.engine.quantize == "none" else self.engine.quantize
@@ -100,7 +105,7 @@ class Case:
                 self.tokenizer,
                 windows=self.config.windows,
                 vocab_size=self.config.vocab_size,
-                max_model_len=self.config.max_model_len,
+                max_model_len=self.max_model_len,
             )
         if self.options.prompt not in (None, saved.facts.prompt):
             raise InvalidRequest(
@@ -162,6 +167,7 @@ def open_case(options: VerifyOptions, tell: Tell) -> Iterator[Case]:
         threads=options.threads,
         allow_unknown_config=options.allow_unknown_config,
         speculative="off",  # one row for each new token is what other checks observe
+        **options.limits,
     )
     with open_checkpoint(options.model) as checkpoint:
         yield Case(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from inferno.errors import InvalidRequest
 from inferno.options import EngineOptions
@@ -33,6 +34,7 @@ class VerifyOptions:
     invariance  how many random schedules to try.
     speculative     how many random schedules to try with proposals and without; the three after it
                 are EngineOptions' and say who proposes, and how many tokens.
+    limits      other options of EngineOptions, by name: how much memory the engine may take.
     """
 
     model: Path
@@ -54,6 +56,7 @@ class VerifyOptions:
     speculative_model: Path | None = None
     speculative_early_layers: int | None = None
     allow_unknown_config: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in (("tolerance", self.tolerance), ("threshold", self.threshold)):
@@ -82,6 +85,8 @@ class VerifyOptions:
             num_speculative_tokens=self.num_speculative_tokens,
             speculative_model=self.speculative_model,
             speculative_early_layers=self.speculative_early_layers,
+            device=self.device,
+            **self.limits,
         )
 
     @property

@@ -9,6 +9,7 @@ from itertools import groupby
 import torch
 
 import inferno
+from inferno.gguf.file import is_gguf_name
 from inferno.verify.case import TOKENIZER_TEXT, Case, Prompt, num_new_tokens, open_case, unreached
 from inferno.verify.checks.foundation import (
     Foundation,
@@ -109,7 +110,7 @@ class Comparison:
 def _compare(case: Case, oracle: Oracle, prompt: Prompt, layers: tuple[int, ...]) -> Comparison:
     """Run the engine and the oracle. Raises as `observe` and oracles do."""
     case.tell("running the engine")
-    num_new = num_new_tokens(case.config.max_model_len)
+    num_new = num_new_tokens(case.max_model_len)
     observed = observe(case.engine, prompt.token_ids, num_new, layers)
     found, token_ids = observed.taps, observed.token_ids
     choices = choices_of(found, case.config.num_layers, case.plain.experts_per_token)
@@ -299,7 +300,7 @@ def _optional_rows(
             case.engine,
             oracle,
             case.tokenizer,
-            case.config.max_model_len,
+            case.max_model_len,
             case.tell,
         )
     if options.invariance:
@@ -308,7 +309,7 @@ def _optional_rows(
         yield invariance_row(
             case.engine,
             prompt.token_ids,
-            case.config.max_model_len,
+            case.max_model_len,
             num_groups,
             options.invariance,
             allowed,
@@ -319,7 +320,7 @@ def _optional_rows(
             case.speculating,
             prompt.token_ids,
             case.config.vocab_size,
-            case.config.max_model_len,
+            case.max_model_len,
             num_groups,
             options.speculative,
             2 * comparison.allowed("logits", depth),
@@ -336,7 +337,13 @@ def _report(case: Case, prompt: Prompt, comparison: Comparison, rows: tuple[Row,
     if failed is not None:
         case.tell("looking for the cause")
         evidence, against = _evidence(case, comparison), case.options.against
-        diagnosis = diagnose(failed, evidence, model_file=case.model_file, against=against)
+        diagnosis = diagnose(
+            failed,
+            evidence,
+            model_file=case.model_file,
+            against=against,
+            is_gguf=is_gguf_name(case.options.model),
+        )
     return Report(
         model=case.options.name or str(case.options.model),
         subject=_describe(case, comparison.observed, prompt),

@@ -31,6 +31,7 @@ from inferno.weights.allocate import (
 from inferno.weights.checkpoint import FLOATS, Checkpoint
 from inferno.weights.pieces import FusedSpec, find_pieces
 from inferno.weights.staging import CHUNK_BYTES, Staging
+from inferno.weights.tensor_info import TensorInfo
 
 # Buffers that old versions of transformers saved and that are computed, not loaded.
 HARMLESS = re.compile(r".*\.(rotary_emb\.(inv_freq|cos_cached|sin_cached)|attn\.masked_bias)")
@@ -63,8 +64,8 @@ def load_weights(
               plain tensors.
     kept_bytes  bytes of the weights once packed; None: as many as before.
     is_invariant  whether a row's products must have the same bits beside any number of others.
-    progress  is called with the bytes filled so far and in all, after every piece of a few
-              megabytes.
+    progress  is called with the bytes read so far and in all, as files have them, after every
+              piece of a few megabytes.
 
     Raises WeightsMismatch with all differences, and NotEnoughMemory, before anything is
     allocated; CheckpointError where reading fails.
@@ -76,7 +77,14 @@ def load_weights(
         for name, sources in plan.items()
     }
     total = sum(source.num_bytes(dtype) for sources in plan.values() for source in sources)
-    reader = _Reader(checkpoint, Staging(), _Count(progress, total), dtype)
+    found = {
+        name: checkpoint.tensors[name]
+        for sources in plan.values()
+        for source in sources
+        for name in _names_in_file(checkpoint, source)
+    }
+    count = _Count(progress, found)
+    reader = _Reader(checkpoint, Staging(), count, dtype)
     check_fits(kept_bytes or total, device, dtype)
     since = 0
     for name, unfilled in list(model.named_parameters()):
@@ -190,6 +198,12 @@ def _ranges(
         RowRange(sum(count for _, count in group), kept_format)
         for (_, kept_format), group in groupby(counts, key=itemgetter(0))
     ]
+
+
+def _names_in_file(checkpoint: Checkpoint, source: _Source) -> Iterable[str]:
+    """Return the tensors that hold a source: several parts, or one of what is packed as read."""
+    names = source.tensors()
+    return names if names.keys() <= checkpoint.tensors.keys() else (source.name,)
 
 
 def _is_rows(parameter: Tensor, source: _Source) -> bool:
@@ -373,15 +387,23 @@ def _report(differences: _Differences) -> str:
 
 
 class _Count:
-    """The count of bytes that are filled; tells `progress`."""
+    """The count of bytes that are read of tensors, as files have them; tells `progress`."""
 
-    def __init__(self, progress: Callable[[int, int], None] | None, total: int) -> None:
+    def __init__(
+        self, progress: Callable[[int, int], None] | None, tensors: Mapping[str, TensorInfo]
+    ) -> None:
         self._progress = progress
-        self._total = total
+        self._tensors = tensors
+        self._num_rows = dict.fromkeys(tensors, 0)  # that are read
+        self._total = sum(info.num_bytes for info in tensors.values())
         self._done = 0
 
-    def add(self, num_bytes: int) -> None:
-        self._done += num_bytes
+    def add(self, name: str, num_rows: int) -> None:
+        """Count so many more rows of a tensor."""
+        info, before = self._tensors[name], self._num_rows[name]
+        of, now = max(1, info.shape[0]), before + num_rows
+        self._num_rows[name] = now
+        self._done += info.num_bytes * now // of - info.num_bytes * before // of
         if self._progress is not None:
             self._progress(self._done, self._total)
 
@@ -451,7 +473,8 @@ class _Reader:
             self.checkpoint.read_packed_into(source.name, first, rows)
         else:
             self.checkpoint.read_rows_into(source.name, first, rows)
-        self.count.add(sum(part.nbytes for part in _parts(rows)))
+        for name in _names_in_file(self.checkpoint, source):
+            self.count.add(name, len(_parts(rows)[0]))
 
     def _staged(self, source: _Source, num_rows: int) -> Tensor | StoredRows:
         """Return memory for some rows, which the next call takes again."""
@@ -480,7 +503,7 @@ class _Reader:
                 staged = self.staging.take((len(rows), *row_shape), part.dtype)
                 self.checkpoint.read_rows_into(name, first + start, staged)
                 rows.copy_(staged.view(rows.shape))
-            self.count.add(rows.nbytes)
+            self.count.add(name, len(rows))
 
 
 def _is_aligned(first: int, count: int, num_rows: int) -> bool:

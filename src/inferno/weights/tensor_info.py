@@ -56,6 +56,12 @@ class TensorInfo:
     scales: BlockScales | None = None
 
     @property
+    def num_bytes(self) -> int:
+        """Return the bytes that the tensor has in its file, with its scales."""
+        own = self.stop - self.start
+        return own if self.scales is None else own + self.scales.info.num_bytes
+
+    @property
     def is_coded(self) -> bool:
         """Return whether the tensor's bytes are not its values."""
         return self.coding is not None or self.scales is not None

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from inferno.cli.chat.commands import Commands
 from inferno.cli.chat.session import Session
-from inferno.cli.chat.stats import notice, trim_notice
+from inferno.cli.chat.stats import notice, summary, trim_notice
 from inferno.cli.chat.tools import call_line, result_of
 from inferno.cli.errors import describe, say
 from inferno.cli.terminal import print_of_others, print_text
@@ -41,6 +41,7 @@ def converse(session: Session) -> bool:
 class Lines:
     """The lines of standard input, and what is said of them on standard error.
 
+    is_typed    whether a person types them.
     number      of the last line, from 1 on.
     num_refused how many were refused.
     """
@@ -48,17 +49,17 @@ class Lines:
     def __init__(self) -> None:
         if sys.stdin is None:
             raise InvalidRequest("standard input is closed; give messages there, one a line")
-        self._is_typed = sys.stdin.isatty()
+        self.is_typed = sys.stdin.isatty()
         self.number = 0
         self.num_refused = 0
-        if self._is_typed:
+        if self.is_typed:
             say(_HINTS)
 
     def read(self, prompt: str = "> ") -> bytes | None:
         """Return the next line, or None at the end; whoever types is shown the prompt."""
-        line = _read_line(prompt if self._is_typed else "")
+        line = _read_line(prompt if self.is_typed else "")
         if not line:
-            if self._is_typed:
+            if self.is_typed:
                 say("")  # Ctrl+D leaves the cursor behind the prompt
             return None
         self.number += 1
@@ -105,6 +106,8 @@ def _answer(session: Session, question: str, lines: Lines) -> None:
         turn = session.turns[-1]
         if not last.endswith("\n") and (last or not turn.calls):
             print_text("\n")
+        if lines.is_typed:
+            say(summary(session, turn))
         for words in (trim_notice(session), notice(session, turn)):
             if words is not None:
                 say(f"note: line {number}: {words}")

@@ -18,8 +18,10 @@ from inferno.cli.errors import say
 from inferno.cli.model_options import load_model, template_args
 from inferno.cli.terminal import safe_text
 from inferno.engine.build import problem_with
-from inferno.errors import InvalidRequest, TemplateError
+from inferno.errors import InvalidRequest, ModelError, TemplateError
+from inferno.hub.facts import read_template
 from inferno.hub.local import LocalModel, local_models
+from inferno.hub.store import Store
 from inferno.machine import own_memory, readable_size
 from inferno.text.tools import Tools
 
@@ -45,7 +47,8 @@ def start(
     if model:
         name = model
     else:
-        name, revision = choose_model(may_ask=has_terminal)
+        needs_template = options.get("chat_template") is None
+        name, revision = choose_model(may_ask=has_terminal, needs_template=needs_template)
         fetch_if_absent(name, revision, yes=False)  # where it turns out to be damaged
         options = {**options, "revision": revision}
     with load_model(name, **options) as llm:
@@ -91,29 +94,49 @@ def _banner(llm: inferno.LLM, name: str) -> str:
     )
 
 
-def choose_model(*, may_ask: bool) -> tuple[str, str | None]:
-    """Return name and revision of the model that the person picks; of `demo` without a choice."""
+def choose_model(*, may_ask: bool, needs_template: bool = True) -> tuple[str, str | None]:
+    """Return name and revision of the model that the person picks; of `demo` without a choice.
+
+    needs_template  whether models without a chat template are left out.
+    """
     models = local_models()
-    usable = [model for model in models if problem_with(model.folder) is None]
+    runnable = [model for model in models if problem_with(model.folder) is None]
+    usable = [model for model in runnable if not needs_template or _has_template(model)]
     if not may_ask:
         say("no model was named: this is demo, the embedded one")
         chosen = usable[0]
     elif len(usable) == 1:
-        say(f"{usable[0].name} is the only model on this machine that inferno can run")
+        say(f"{usable[0].name} is the only model on this machine that can chat")
         chosen = usable[0]
     else:
-        _show(usable, num_unusable=len(models) - len(usable))
+        left_out = {
+            "not supported": len(models) - len(runnable),
+            "no chat template": len(runnable) - len(usable),
+        }
+        _show(usable, left_out)
         chosen = _ask(usable)
     return chosen.name, chosen.revision
 
 
-def _show(models: Sequence[LocalModel], *, num_unusable: int) -> None:
+def _has_template(model: LocalModel) -> bool:
+    try:
+        return read_template(model.folder) is not None
+    except ModelError:
+        return False
+
+
+def _show(models: Sequence[LocalModel], left_out: Mapping[str, int]) -> None:
+    """Print the models that can be chosen, and how many can't for which reason."""
     width = max(len(model.name) for model in models)
+    entries = {(one.name, one.revision): one.num_bytes for one in Store.of_user().entries()}
     for number, model in enumerate(models, start=1):
         what = _EMBEDDED.get(model.name, model.architecture)
-        _print(f"{number:>3}  {model.name:<{width}}  {readable_size(model.num_bytes):>7}  {what}")
-    if num_unusable:
-        _print(f"     ({num_unusable} more on this machine: not supported)")
+        stored = entries.get((model.name, model.revision or ""))  # as `list` shows it
+        num_bytes = model.num_bytes if stored is None else stored
+        _print(f"{number:>3}  {model.name:<{width}}  {readable_size(num_bytes):>7}  {what}")
+    for why, count in left_out.items():
+        if count:
+            _print(f"     ({count} more on this machine: {why})")
 
 
 def _ask(models: Sequence[LocalModel]) -> LocalModel:
@@ -123,6 +146,7 @@ def _ask(models: Sequence[LocalModel]) -> LocalModel:
         try:
             answer = input("Which one? [1] ").strip()
         except EOFError:
+            _print("")  # the cursor is behind the question
             raise typer.Exit from None
         if answer in by_answer:
             return by_answer[answer]

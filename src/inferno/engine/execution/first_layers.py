@@ -150,7 +150,7 @@ def check_num_layers(num_layers: int, *, of: int) -> None:
     if of < 2:
         raise InvalidRequest(
             f"early layers can't propose anything: the model has {of} layer, and proposals need "
-            "one less than all; choose another kind of --speculative",
+            "one less than all; choose another proposer",
             param="speculative_early_layers",
         )
     if not 1 <= num_layers < of:

@@ -67,10 +67,13 @@ _HEADS = ("q", "k", "v", "q_in", "k_in", "q_rot", "k_rot", "keys", "values", "mi
 _COARSER = (torch.float8_e4m3fn, torch.bfloat16, torch.float16)
 
 
-def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) -> Diagnosis:
+def diagnose(
+    failed: Row, evidence: Evidence, *, model_file: str, against: str, is_gguf: bool
+) -> Diagnosis:
     """Find where and why a checkpoint failed, and advise what to do next.
 
-    model_file: where the model's own code is; against: who the oracle is.
+    model_file: where the model's own code is; against: who the oracle is; is_gguf: whether the
+    model is a GGUF file.
     """
     shown = None if failed.problems else failed.shown
     has_numbers = shown is not None and _has_numbers(shown, evidence)
@@ -80,7 +83,14 @@ def diagnose(failed: Row, evidence: Evidence, *, model_file: str, against: str) 
         where = find_where(shown, evidence)
         cause = _beyond_window(shown, evidence) or _find_cause(shown, evidence)
     is_little = shown is not None and has_numbers and _is_little(shown)
-    advice = _advice(failed, model_file, against, is_little=is_little, has_cause=cause is not None)
+    advice = _advice(
+        failed,
+        model_file,
+        against,
+        second="llama.cpp" if is_gguf else "transformers",
+        is_little=is_little,
+        has_cause=cause is not None,
+    )
     return Diagnosis(where=where, cause=cause, advice=advice)
 
 
@@ -136,13 +146,15 @@ def _is_little(shown: Measure) -> bool:
     return not shown.problem and shown.severity < _LITTLE
 
 
-def _advice(failed: Row, model_file: str, against: str, *, is_little: bool, has_cause: bool) -> str:
+def _advice(
+    failed: Row, model_file: str, against: str, *, second: str, is_little: bool, has_cause: bool
+) -> str:
     place = _PLACES.get(failed.number, _PLACES["8"]).format(model=model_file)
     steps = []
     if is_little and not has_cause:
         steps.append("it is off by little: see whether it stays so with --dtype float32")
     if not has_cause and against == "reference" and failed.number not in _OURS_ALONE:
-        steps.append("ask a second oracle which of the two is right, --against transformers")
+        steps.append(f"ask a second oracle which of the two is right, --against {second}")
     if against == "llama.cpp" and failed.number != "0":
         steps.append(
             "look for the first step that differs with --against reference; if none does, the file "

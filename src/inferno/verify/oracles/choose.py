@@ -13,6 +13,7 @@ from torch import Tensor
 from inferno.engine.build import build_engine
 from inferno.errors import InvalidRequest
 from inferno.extras import install_command
+from inferno.gguf.file import is_gguf_name
 from inferno.machine import num_usable_cores
 from inferno.model_files import TOKENIZER, model_files
 from inferno.options import EngineOptions
@@ -28,6 +29,9 @@ from inferno.verify.oracles.saved import SavedOracle, load
 from inferno.verify.runs.engine_run import observe
 from inferno.verify.runs.taps import Taps
 from inferno.weights.checkpoint import Checkpoint
+
+# The ends of YaRN's ramp in llama.cpp, in turns, whatever a file says.
+_BETAS_OF_LLAMA_CPP = {"beta_fast": 32.0, "beta_slow": 1.0}
 
 
 def choose_oracle(
@@ -47,18 +51,28 @@ def choose_oracle(
         case "transformers":
             return _transformers(options.model, read_plain_config(hf_config))
         case "cpu":
-            plain = replace(engine, device="cpu", dtype="float32", quantize="none")
+            plain = replace(
+                engine, device="cpu", dtype="float32", quantize="none", gpu_memory_utilization=None
+            )
             return DeviceOracle(plain)
         case "llama.cpp":
-            _refuse_exact_ramp(read_plain_config(hf_config))
+            _refuse_other_ramps(read_plain_config(hf_config))
             threads = engine.threads or num_usable_cores()
             return open_llama_cpp(options.model, checkpoint, threads, tell)
     weights = PlainWeights(checkpoint, torch.float32, as_kept=engine_keeps_blocks(engine))
     return ReferenceOracle(options.model, hf_config, weights, tell)
 
 
-def _refuse_exact_ramp(config: PlainConfig) -> None:
+def _refuse_other_ramps(config: PlainConfig) -> None:
     """Refuse models whose positions are others in llama.cpp, such as gpt-oss."""
+    for name, theirs in _BETAS_OF_LLAMA_CPP.items():
+        if (ours := config.rope.get(name, theirs)) != theirs:
+            raise InvalidRequest(
+                f"--against llama.cpp: it doesn't read a file's YaRN {name}: it takes {theirs:g} "
+                f"for {ours:g}, so its positions and its logits are others; leave --against out, "
+                "or compare its safetensors --against transformers",
+                param="against",
+            )
     if config.rope.get("truncate") is False:
         raise InvalidRequest(
             "--against llama.cpp: it rounds the ends of YaRN's ramp in every model, and this one "
@@ -80,6 +94,12 @@ def _saved(path: Path, quantize: str) -> SavedOracle:
 
 
 def _transformers(folder: Path, config: PlainConfig) -> Oracle:
+    if is_gguf_name(folder):
+        raise InvalidRequest(
+            f"--against transformers reads folders of safetensors, and {folder} is a GGUF file; "
+            "choose llama.cpp, or leave --against out",
+            param="against",
+        )
     # Imported here because it is an extra, and takes seconds.
     try:
         from inferno.verify.oracles.hf_transformers import TransformersOracle  # noqa: PLC0415

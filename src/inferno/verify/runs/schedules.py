@@ -122,7 +122,7 @@ def _build(
         replace(
             options,
             block_size=_BLOCK_SIZE,
-            num_blocks=num_blocks,
+            num_blocks=num_blocks or options.num_blocks,
             max_num_seqs=2 * _NUM_MATES,
             max_num_batched_tokens=tokens_per_step,
             step_target_ms=0,  # which schedule it is should not depend on the time it takes

@@ -210,7 +210,7 @@ def run_together(options: EngineOptions, schedule: SpeculativeSchedule) -> Outco
     engine = _build(
         options,
         prefix_cache=True,
-        num_blocks=schedule.num_blocks,
+        num_blocks=schedule.num_blocks or options.num_blocks,
         max_num_batched_tokens=schedule.tokens_per_step,
     )
     coming: dict[int, list[Request]] = {}
