@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferno.demo import MODEL_FOLDERS
@@ -22,6 +22,7 @@ class LocalModel:
 
     name            with a file's, where a repository has several GGUF models.
     folder          the folder or GGUF file.
+    num_bytes       of all its files in the store; elsewhere of its weights.
     architecture    the class that config.json names, or the family that a GGUF file does.
     """
 
@@ -39,7 +40,8 @@ def local_models() -> list[LocalModel]:
     models = [_read(name, folder) for name, folder in MODEL_FOLDERS.items()]
     for name in sorted(stored):
         entry = newest(one for one in entries if one.name == name)
-        models += [_read(name, entry.folder, entry.revision), *_ggufs(entry)]
+        model = _read(name, entry.folder, entry.revision)
+        models += [model and replace(model, num_bytes=entry.num_bytes), *_ggufs(entry)]
     cached = sorted((name, commit) for name, commit in _cached() if name not in stored)
     for name, commit in cached:
         snapshot = cached_snapshot(name, commit)

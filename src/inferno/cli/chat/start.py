@@ -21,7 +21,6 @@ from inferno.engine.build import problem_with
 from inferno.errors import InvalidRequest, ModelError, TemplateError
 from inferno.hub.facts import read_template
 from inferno.hub.local import LocalModel, local_models
-from inferno.hub.store import Store
 from inferno.machine import own_memory, readable_size
 from inferno.text.tools import Tools
 
@@ -128,12 +127,9 @@ def _has_template(model: LocalModel) -> bool:
 def _show(models: Sequence[LocalModel], left_out: Mapping[str, int]) -> None:
     """Print the models that can be chosen, and how many can't for which reason."""
     width = max(len(model.name) for model in models)
-    entries = {(one.name, one.revision): one.num_bytes for one in Store.of_user().entries()}
     for number, model in enumerate(models, start=1):
         what = _EMBEDDED.get(model.name, model.architecture)
-        stored = entries.get((model.name, model.revision or ""))  # as `list` shows it
-        num_bytes = model.num_bytes if stored is None else stored
-        _print(f"{number:>3}  {model.name:<{width}}  {readable_size(num_bytes):>7}  {what}")
+        _print(f"{number:>3}  {model.name:<{width}}  {readable_size(model.num_bytes):>7}  {what}")
     for why, count in left_out.items():
         if count:
             _print(f"     ({count} more on this machine: {why})")
