@@ -23,7 +23,8 @@ from inferno.errors import DownloadError, ModelError, ModelNotFound
 from inferno.hub.add import add_local
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, local_entry, plan_download
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from tests.hub.loopback import COMMIT, FILES, Hub, git_oid
 from tests.hub.test_environment import python
 

@@ -30,7 +30,8 @@ from inferno.errors import (
 from inferno.hub.client import HubClient, Patience, _next_url
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from inferno.hub.stored_file import stored_file
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import (

@@ -16,8 +16,9 @@ from inferno.cli.app import app
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, local_entry, plan_download
 from inferno.hub.local import local_models
+from inferno.hub.manifest import Entry
 from inferno.hub.names import RemoteFile
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 from inferno.whole_file import whole_file
 from tests.hub.loopback import FILES, Hub
 

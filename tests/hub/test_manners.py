@@ -17,7 +17,8 @@ from inferno.cli.app import app
 from inferno.errors import DownloadError, ModelError
 from inferno.hub.client import HubClient, Patience
 from inferno.hub.fetch import download, plan_download
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from inferno.hub.url import is_elsewhere, parse_model
 from tests.hub.loopback import Handler, Hub, redirect, running
 from tests.patience import PATIENCE

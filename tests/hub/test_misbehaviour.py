@@ -14,7 +14,8 @@ import pytest
 from inferno.errors import DownloadError, ModelError, ModelNotFound
 from inferno.hub.client import HubClient, Patience
 from inferno.hub.fetch import download, local_entry, plan_download
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import COMMIT, CONFIG, FILES, Handler, Hub, running, sibling
 from tests.patience import PATIENCE

@@ -10,7 +10,8 @@ import pytest
 from inferno.errors import DownloadError, ModelError
 from inferno.hub.client import HubClient, Patience
 from inferno.hub.fetch import download
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from inferno.hub.web import parse_address, plan_address
 from tests.hub.loopback import CONFIG, Fault, Handler, Hub, gguf, running, safetensors
 from tests.patience import PATIENCE

@@ -13,7 +13,8 @@ from inferno.errors import DownloadError
 from inferno.hub.client import HubClient, Patience
 from inferno.hub.fetch import download, plan_download
 from inferno.hub.find import find_model_folder
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from tests.hub.conftest import TOKEN
 from tests.hub.loopback import FILES, WEIGHTS, Handler, Hub, gguf, safetensors
 from tests.hub.test_store import run

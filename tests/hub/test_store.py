@@ -22,7 +22,8 @@ from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import local_models
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from inferno.hub.url import WantedModel, parse_model
 from inferno.machine import readable_size
 from tests.hub.loopback import COMMIT, Hub, gguf

@@ -30,7 +30,8 @@ from inferno.hub.fetch import download, fetch_model, local_entry, plan_download
 from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import LocalModel, local_models
 from inferno.hub.locks import take_lock
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from inferno.hub.stored_file import record_file
 from tests.data import data_path
 from tests.hub.loopback import COMMIT, FILES, Hub, git_oid

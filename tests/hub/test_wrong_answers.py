@@ -10,7 +10,8 @@ import pytest
 from inferno.errors import DownloadError
 from inferno.hub.client import HubClient
 from inferno.hub.fetch import download, plan_download
-from inferno.hub.store import Entry, Store
+from inferno.hub.manifest import Entry
+from inferno.hub.store import Store
 from tests.hub.loopback import COMMIT, WEIGHTS, Handler, Hub, reply_chunked, running
 from tests.hub.test_resumed import FILES, breaking_off, fetch, with_etags
 

@@ -23,8 +23,9 @@ from inferno.errors import (
     ModelNotFound,
 )
 from inferno.hub.find import is_absent
+from inferno.hub.manifest import Entry
 from inferno.hub.names import split_file
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 from inferno.machine import available_memory, readable_size
 from inferno.options import EngineOptions, draft_name
 

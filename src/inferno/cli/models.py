@@ -30,8 +30,9 @@ from inferno.gguf.file import is_gguf_name
 from inferno.home import UNFINISHED_PACKING, home_folder
 from inferno.hub.facts import ModelFacts, read_facts, read_template, read_tensors
 from inferno.hub.find import find_model_folder, verified
+from inferno.hub.manifest import Entry
 from inferno.hub.names import is_repository, split_file
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 from inferno.machine import readable_size
 from inferno.model_files import CONFIG, model_files
 from inferno.whole_file import remove_unfinished

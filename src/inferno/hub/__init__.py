@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from inferno.hub.store import Entry
+    from inferno.hub.manifest import Entry
 
 
 def find_here(name: str, revision: str | None) -> Entry | None:

@@ -12,8 +12,9 @@ from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, split_files
 from inferno.hub.facts import weight_files
 from inferno.hub.kinds import refuse_config_in, refuse_names
+from inferno.hub.manifest import Entry
 from inferno.hub.names import SMALL_FILES, is_file_name, is_repository, is_wanted
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 from inferno.hub.stored_file import StoredFile, record_file, sha256_of
 from inferno.hub.whole import check_shards, check_small, check_weights
 from inferno.json_file import missing_file, no_weights

@@ -28,6 +28,7 @@ from inferno.hub.environment import constants, download_timeout
 from inferno.hub.facts import check_safetensors
 from inferno.hub.headers import check_remote_ggufs
 from inferno.hub.kinds import refuse_config_in, refuse_listing
+from inferno.hub.manifest import Entry
 from inferno.hub.names import (
     READ_FILES,
     WEIGHTS,
@@ -37,7 +38,7 @@ from inferno.hub.names import (
     split_file,
 )
 from inferno.hub.reuse import brought, here_already, num_missing_of_all, recorded
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 from inferno.hub.stored_file import StoredFile, stored_file
 from inferno.hub.transfer import (
     FULL,

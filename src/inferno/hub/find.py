@@ -9,8 +9,9 @@ from inferno.demo import MODEL_FOLDERS
 from inferno.errors import InvalidRequest, ModelError, ModelNotFound
 from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
 from inferno.hub.add import OWNER
+from inferno.hub.manifest import Entry
 from inferno.hub.names import WEIGHTS, is_repository, split_file
-from inferno.hub.store import Entry, Store
+from inferno.hub.store import Store
 
 
 def find_model_folder(name: str, revision: str | None = None) -> Path:

@@ -11,8 +11,9 @@ from inferno.errors import ModelError
 from inferno.hub.cached import Snapshot, cached_ggufs, cached_snapshot
 from inferno.hub.environment import CacheNotFound, constants, scan_cache_dir
 from inferno.hub.facts import read_facts, weight_files
+from inferno.hub.manifest import Entry, newest
 from inferno.hub.names import is_repository
-from inferno.hub.store import Entry, Store, newest
+from inferno.hub.store import Store
 from inferno.json_file import read_json
 
 

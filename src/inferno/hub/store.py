@@ -14,137 +14,34 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from inferno.errors import ModelError, ModelNotFound
-from inferno.gguf.file import is_gguf_name, is_later_shard, split_files
+from inferno.errors import ModelError
 from inferno.home import home_folder
-from inferno.hub.folders import (
-    bytes_freed,
-    is_folder_name,
-    remove_file,
-    remove_links,
-    remove_tree,
-)
+from inferno.hub.folders import bytes_freed, remove_file, remove_links, remove_tree
 from inferno.hub.locks import hold, let_go, take_lock
-from inferno.hub.names import (
-    READ_FILES,
-    WEIGHTS,
-    RemoteFile,
-    is_commit,
-    is_licence,
-    is_repository,
+from inferno.hub.manifest import (
+    MANIFEST,
+    UNFINISHED,
+    Entry,
+    folder_name,
+    may_be_of_model,
+    newest,
+    read_manifest,
+    write_manifest,
 )
-from inferno.hub.stored_file import StoredFile, is_sound, read_anew
-from inferno.json_file import read_json
-from inferno.untrusted_json import quoted
-from inferno.whole_file import remove_unfinished, whole_file
+from inferno.hub.names import RemoteFile, is_commit, is_repository
+from inferno.hub.stored_file import read_anew
+from inferno.whole_file import remove_unfinished
 
-_VERSION = 1
-_MANIFEST = ".json"
-_UNFINISHED = ".manifest-"  # how the name begins of one that is being written
 _PARTIAL = ".partial"
 _LOCK = ".lock"
 _ADDING = ".adding.lock"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A model of the store: all its files are there, and had the right content when it was added.
-
-    revision    the commit; for models that come from no hub, a hash of all files.
-    asked       branches and tags that were of this commit when they were last asked for.
-    folder      where the files are; `is_owned` says whether that is in the store.
-    """
-
-    name: str
-    revision: str
-    asked: tuple[str, ...]
-    source: str
-    licence: str | None
-    folder: Path
-    is_owned: bool
-    files: tuple[StoredFile, ...]
-    added_at: float
-
-    @property
-    def num_bytes(self) -> int:
-        """Return how many bytes the model's files have."""
-        return sum(file.size for file in self.files)
-
-    @property
-    def paths(self) -> list[Path]:
-        """Return the paths of all files."""
-        return [self.folder / file.name for file in self.files]
-
-    @property
-    def contents(self) -> set[tuple[str, str]]:
-        """Return the name and the sha256 of each file."""
-        return {(file.name, file.sha256) for file in self.files}
-
-    @property
-    def path(self) -> Path:
-        """Return the path to run the model: its folder, or its GGUF file if it has just one."""
-        files = self.gguf_files("*")
-        is_file = len(files) == 1 and not self._has_safetensors
-        return self.folder / files[0] if is_file else self.folder
-
-    @property
-    def _has_safetensors(self) -> bool:
-        return any(file.name.endswith(".safetensors") for file in self.files)
-
-    def gguf_files(self, pattern: str) -> list[str]:
-        """Return the names of GGUF models that match; a split one has its first file's name."""
-        names = sorted(file.name for file in self.files)
-        return [
-            name
-            for name in names
-            if is_gguf_name(Path(name))
-            and fnmatchcase(name, pattern)
-            and not is_later_shard(Path(name))
-        ]
-
-    def files_of(self, first: Path) -> set[str]:
-        """Return the names of all files of the GGUF model that begins with a given file."""
-        paths = {path.relative_to(self.folder).as_posix() for path in split_files(first)}
-        return paths & {file.name for file in self.files}
-
-    def without(self, names: Collection[str]) -> Entry | None:
-        """Return the entry without some files; None where no weights are left."""
-        files = tuple(file for file in self.files if file.name not in names)
-        has_weights = any(file.name.endswith(WEIGHTS) for file in files)
-        return replace(self, files=files) if has_weights else None
-
-    def chosen(self, pattern: str, name: str) -> Path:
-        """Return the GGUF file that `name`, OWNER/NAME:FILE, chooses, or raise ModelNotFound."""
-        files = self.gguf_files(pattern)
-        if len(files) == 1:
-            return self.folder / files[0]
-        some = ", ".join(map(quoted, files[:12])) or "none"
-        raise ModelNotFound(f"{name} must choose one GGUF file of {self.name}, not {some}")
-
-    def changed(self) -> list[StoredFile]:
-        """Return the files that are gone, or may have changed since the last verification."""
-        return [file for file in self.files if not file.is_as_verified(self.folder)]
-
-    def foreign_files(self) -> list[Path]:
-        """Return the files that who loads the folder would read, though they are not the model's.
-
-        Of a GGUF model no other file is read.
-        """
-        if not self._has_safetensors:
-            return []
-        names = {file.name for file in self.files}
-        others = (self.folder / name for name in READ_FILES if name not in names)
-        return [path for path in others if os.path.lexists(path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,19 +71,19 @@ class Store:
     def entries(self) -> list[Entry]:
         """Return all models by name, the newest revision first; damaged manifests are left out."""
         found = []
-        for path in self.root.glob(f"*--*/*{_MANIFEST}"):
+        for path in self.root.glob(f"*--*/*{MANIFEST}"):
             with contextlib.suppress(ModelError):
                 if not path.parent.is_symlink():
-                    found.append(self._read(path))
+                    found.append(read_manifest(path))
         return sorted(found, key=lambda one: (one.name.casefold(), -one.added_at))
 
     def unreadable(self, name: str | None = None) -> list[Path]:
         """Return the manifests, of all models or of one, that can't be read or are damaged."""
-        folder = "*--*" if name is None else name.replace("/", "--")
+        folder = "*--*" if name is None else folder_name(name)
         found = []
-        for path in sorted(self.root.glob(f"{folder}/*{_MANIFEST}")):
+        for path in sorted(self.root.glob(f"{folder}/*{MANIFEST}")):
             try:
-                self._read(path)
+                read_manifest(path)
             except ModelError:
                 found.append(path)
         return found
@@ -327,7 +224,7 @@ class Store:
     def _now(self, entry: Entry) -> Entry | None:
         """Return an entry as its manifest is now; None where it lacks one of the entry's files."""
         with contextlib.suppress(ModelError):
-            now = self._read(self._path(entry.name, entry.revision, _MANIFEST))
+            now = read_manifest(self._path(entry.name, entry.revision, MANIFEST))
             if now.folder == entry.folder and entry.contents <= now.contents:
                 return now
         return None
@@ -367,19 +264,7 @@ class Store:
         return [one for one in models if one.revision != entry.revision]
 
     def _save(self, entry: Entry) -> None:
-        path = self._path(entry.name, entry.revision, _MANIFEST)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_unfinished(path.parent, _UNFINISHED)
-        fields = {
-            "version": _VERSION,
-            **asdict(entry),
-            "folder": None if entry.is_owned else str(entry.folder),
-        }
-        del fields["is_owned"]
-        with whole_file(path, prefix=_UNFINISHED, is_shared=True) as file:
-            file.write(json.dumps(fields, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        write_manifest(self._path(entry.name, entry.revision, MANIFEST), entry)
 
     def _forget(self, entry: Entry, asked: Collection[str]) -> None:
         """Take branches and tags, which have moved on, from a model."""
@@ -399,7 +284,7 @@ class Store:
         for path in (folder, partial):
             remove_links(path)
         if not keeps:
-            self._path(name, revision, _MANIFEST).unlink(missing_ok=True)
+            self._path(name, revision, MANIFEST).unlink(missing_ok=True)
             if folder.exists() and not partial.exists():
                 os.replace(folder, partial)
             elif folder.exists():
@@ -426,7 +311,7 @@ class Store:
         """
         with self.alone(entry.name, entry.revision, may_wait=False):
             # Without its manifest it is no model, should the rest be interrupted.
-            self._path(entry.name, entry.revision, _MANIFEST).unlink(missing_ok=True)
+            self._path(entry.name, entry.revision, MANIFEST).unlink(missing_ok=True)
             remove_tree(self.partial_folder(entry.name, entry.revision))
             freed = remove_tree(self.folder(entry.name, entry.revision))
             self._unlink_locks(entry.name, entry.revision)
@@ -465,25 +350,9 @@ class Store:
         return found
 
     def _is_model(self, name: str, revision: str, folder: Path) -> bool:
-        """Return whether a folder is that of a model, and not of a download.
-
-        A manifest that is damaged makes none; but one that can't be read, or is of another version
-        of inferno, may.
-        """
-        manifest = self._path(name, revision, _MANIFEST)
-        if folder.name != revision or not manifest.exists():
-            return False
-        if not os.access(manifest, os.R_OK):
-            return True
-        try:
-            fields = read_json(manifest, error=ModelNotFound)
-        except ModelError:
-            return False
-        if fields.get("version") != _VERSION:
-            return True
-        with contextlib.suppress(ModelError):
-            return self._read(manifest) is not None
-        return False
+        """Return whether a folder is that of a model, and not of a download."""
+        manifest = self._path(name, revision, MANIFEST)
+        return folder.name == revision and may_be_of_model(manifest)
 
     def remove_partial(self, partial: Partial) -> int:
         """Remove the files of an incomplete download, unless it is under way.
@@ -498,7 +367,7 @@ class Store:
                 return 0
             if self._is_model(partial.name, partial.revision, partial.folder):
                 return 0  # it was done since it was looked for
-            manifest = self._path(partial.name, partial.revision, _MANIFEST)
+            manifest = self._path(partial.name, partial.revision, MANIFEST)
             if partial.folder.name == partial.revision:
                 manifest.unlink(missing_ok=True)  # damaged
             freed = remove_tree(partial.folder)
@@ -513,7 +382,7 @@ class Store:
         freed = 0
         for folder in self.root.glob("*--*"):
             if not folder.is_symlink():
-                freed += remove_unfinished(folder, _UNFINISHED)
+                freed += remove_unfinished(folder, UNFINISHED)
                 with contextlib.suppress(OSError):  # there are models in it
                     folder.rmdir()
         return freed
@@ -531,7 +400,7 @@ class Store:
     def _path(self, name: str, revision: str, end: str) -> Path:
         assert is_repository(name), name
         assert is_commit(revision), revision
-        return self.root / name.replace("/", "--") / f"{revision}{end}"
+        return self.root / folder_name(name) / f"{revision}{end}"
 
     def _unlink_locks(self, name: str, revision: str) -> None:
         """Remove the files of a model's locks, which the caller holds alone."""
@@ -551,44 +420,3 @@ class Store:
             yield
         finally:
             os.close(lock)
-
-    def _read(self, path: Path) -> Entry:
-        """Return the entry of a manifest; ModelError where it is not as `write` writes it."""
-        fields = read_json(path, error=ModelNotFound)
-        try:
-            return self._entry(path, fields)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise ModelNotFound(f"{path} is no manifest of a model; remove it") from None
-
-    def _entry(self, path: Path, fields: dict[str, Any]) -> Entry:
-        name, revision, elsewhere = fields["name"], fields["revision"], fields["folder"]
-        files = tuple(StoredFile(**file) for file in fields["files"])
-        is_ours = (
-            fields["version"] == _VERSION
-            and is_repository(name)
-            and is_commit(revision)
-            and self._path(name, revision, _MANIFEST) == path
-            and all(is_sound(file) for file in files)
-            and (elsewhere is None or is_folder_name(elsewhere))
-            and (elsewhere is not None or not self.folder(name, revision).is_symlink())
-            and all(isinstance(text, str) for text in (*fields["asked"], fields["source"]))
-            and is_licence(fields["licence"])
-        )
-        if not is_ours:
-            raise ValueError("it is not ours")
-        return Entry(
-            name=name,
-            revision=revision,
-            asked=tuple(fields["asked"]),
-            source=fields["source"],
-            licence=fields["licence"],
-            folder=self.folder(name, revision) if elsewhere is None else Path(elsewhere),
-            is_owned=elsewhere is None,
-            files=files,
-            added_at=float(fields["added_at"]),
-        )
-
-
-def newest(entries: Iterable[Entry]) -> Entry:
-    """Return the model that a name stands for: as of the main branch, else the newest."""
-    return max(entries, key=lambda one: ("main" in one.asked, one.added_at))
