@@ -246,7 +246,6 @@ SHORT_FILES = {
     "engine/process/own_process.py": "what an engine does to its own process: memory, signals",
     "engine/sampling/bad_words.py": "an algorithm of its own",
     "engine/scheduling/limits.py": "what could never run",
-    "hub/folders.py": "the part of the store that knows of files, not of models",
     "models/qwen3.py": "a file per family of models",
     "ops/cpu/mixture.py": "a file per family of kernels",
     "ops/cuda/compiling.py": "imported late, for those who wait for kernels",
