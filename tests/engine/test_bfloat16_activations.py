@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -32,11 +33,16 @@ def error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
+def median_error(found: Tensor, expected: Tensor) -> float:
+    return median(map(error, found, expected))
+
+
 @needs_matrix_registers
 def test_experts_in_mxfp4_are_nearer_than_with_int8_to_transformers(tmp_path: Path) -> None:
     expected = expected_logits(save_tiny_mxfp4(tmp_path), TEXT)
     by_int8, by_bfloat16 = logits(tmp_path), logits(tmp_path, activations="bfloat16")
-    assert error(by_bfloat16, expected) < error(by_int8, expected) < 0.1
+    # By the median row: where two experts are nearly equal a token may get the other one.
+    assert median_error(by_bfloat16, expected) < 0.5 * median_error(by_int8, expected) < 0.05
 
 
 @needs_matrix_registers
