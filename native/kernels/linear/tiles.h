@@ -5,6 +5,7 @@
 #pragma once
 
 #include "group_dots.h"
+#include "simd/matrix_registers.h"
 #include "unpacked.h"
 
 namespace inferno {
@@ -33,20 +34,26 @@ struct Tile {
     Index sums_row;          // from row to row
     Index sums_panel;        // from panel to panel
     bool is_streaming;       // whether sums are written past the caches
-    const char* prefetch;    // packed codes that are brought into the L2 cache meanwhile; or null
+    const char* prefetch;    // packed codes that are prefetched meanwhile; or null
     Index prefetch_step;     // bytes from vector to vector
     Index prefetch_stride;   // bytes from panel to panel
 };
 
+// Into which cache codes are prefetched, as compilers number it: 3 is L1, 2 is L2. (Measured on a Xeon
+// with matrix registers, with L1: one and eight requests and a prompt take some 3 % less.)
+constexpr int kCodesCache = kHasMatrixRegisters ? 3 : 2;
+
 // GCC drops calls of functions that do nothing but prefetch, unless they are always inlined.
 
-// Bring `points` places of each panel into the L2 cache; where the next ones lie.
+// Prefetch `points` places of each panel; where the next ones lie.
 template <int P>
 INFERNO_INLINE const char* prefetch_panels(const Tile& tile, const char* next, int points) {
     INFERNO_UNROLL
     for (int i = 0; i < points; ++i) {
         INFERNO_UNROLL
-        for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * tile.prefetch_stride, 0, 2);
+        for (int p = 0; p < P; ++p) {
+            __builtin_prefetch(next + p * tile.prefetch_stride, 0, kCodesCache);
+        }
         next += tile.prefetch_step;
     }
     return next;
