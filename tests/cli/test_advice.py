@@ -84,7 +84,6 @@ OTHERWISE = {
     "engine/execution/gpu.py --force-reinstall": _OTHERS,
     "engine/execution/gpu.py --gpus": _OTHERS,
     "extras.py --editable": _OTHERS,
-    "hub/client.py --token-file": "of `inferno download`",
     "hub/kinds.py --include": _GIVEN,
     "hub/url.py --include": _GIVEN,
     "ops/cuda/paged_attention.py --block-size": _GIVEN,

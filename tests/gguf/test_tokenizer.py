@@ -188,6 +188,9 @@ def words(rule: PreTokenizer, text: str) -> list[str]:
         ("seed-coder", "I'LL 12!!\n\nx", "I|'LL| |1|2|!!|\n\n|x"),
         ("pixtral", "IT's 12345!!\n", "IT|'s| |123|45|!!\n"),
         ("minerva-7b", "a 1234", "a| |1|2|3|4"),
+        ("minicpm5", "I'LL 12345!!\n x", "I|'LL| |123|45|!!\n| x"),
+        ("poro-chat", "Hei, maailma (12)", "Hei|,| maailma| (|12|)"),
+        ("viking", "Hei maailma 12\u2026", "Hei| maailma| |1|2|\u2026"),
     ],
 )
 def test_a_text_is_cut_into_words(pre: str, text: str, expected: str) -> None:
@@ -200,7 +203,8 @@ def test_a_text_is_cut_into_words(pre: str, text: str, expected: str) -> None:
         *(("pixtral", "llama-bpe"), ("midm-2.0", "llama-bpe"), ("falcon-h1", "llama-bpe")),
         *(("gigachat", "gpt-2"), ("a.x-4.0", "gpt-2"), ("mellum", "gpt-2"), ("jais", "gpt-2")),
         *(("granite-docling", "gpt-2"), ("minerva-7b", "smollm"), ("kanana2", "gpt-4o")),
-        ("kormo", "deepseek-r1-qwen"),
+        *(("kormo", "deepseek-r1-qwen"), ("grok-2", "kormo"), ("solar-open", "kormo")),
+        *(("bloom", "poro-chat"), ("minimax-m2", "gpt-4o"), ("mellum2", "smollm")),
     ],
 )
 def test_names_that_llama_cpp_gives_one_rule_have_it(pre: str, like: str) -> None:
@@ -330,7 +334,13 @@ def test_a_plain_token_that_is_declared_as_padding_stays_text(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("hf/Qwen3-0.6B", ["<|endoftext|>", "<|im_end|>"]),
+        (
+            "hf/Qwen3-0.6B",
+            [
+                *("<|endoftext|>", "<|file_sep|>", "<|fim_pad|>", "<|im_end|>"),
+                "<|repo_name|>",
+            ],
+        ),
         ("hf/gpt-oss-20b", ["<|call|>", "<|endoftext|>", "<|return|>"]),
         ("hf/TinyLlama-1.1B-Chat-v1.0", ["</s>"]),
     ],
@@ -400,6 +410,9 @@ def test_the_end_of_a_message_in_harmony_ends_no_output(tmp_path: Path) -> None:
 ENDS_OF_LLAMA_CPP = {
     **dict.fromkeys(("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>"), True),
     **dict.fromkeys(("<turn|>", "<|flush|>", "<|calls|>", "[e~[", "<|eot_id|>"), True),
+    **dict.fromkeys(("<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<reponame>"), True),
+    **dict.fromkeys(("<PAD>", "[PAD]", "<|tool_response>"), True),
+    **dict.fromkeys(("<|fim_middle|>", "<|fim_suffix|>"), False),
     **dict.fromkeys(("<bos>", "<|eot|>", "[BOS]", "<|turn>"), False),
 }
 

@@ -45,6 +45,16 @@ def test_a_plan_is_what_an_engine_allocates(quantize: str, kv_dtype: str) -> Non
     assert (plan.weights_bytes, plan.cache_bytes) == (actual.weights_bytes, actual.kv_cache_bytes)
 
 
+def test_a_bound_leaves_room_for_log_probabilities_beside_penalties() -> None:
+    shape = read_shape(MODEL_FOLDERS["demo"])
+    shape = replace(shape, decoder=replace(shape.decoder, vocab_size=152_000))
+    options = EngineOptions(model=MODEL_FOLDERS["demo"], memory="340MB", max_num_seqs=64)
+    plan = make_plan(shape, options, 2**34)
+    copied = 64 * 152_000 * 4
+    assert plan.total_bytes < 340e6 - 2 * copied
+    assert plan.total_bytes > 340e6 - 3 * copied
+
+
 @pytest.mark.parametrize("is_bound", [True, False])
 def test_swap_space_is_counted_beside_the_cache(is_bound: bool) -> None:
     bound = {"memory": "3GiB"} if is_bound else {}

@@ -54,6 +54,8 @@ _LLAMA_3 = "|".join(
 _QWEN_2 = _LLAMA_3.replace("{1,3}", "")
 # Signs don't take the ends of lines behind them.
 _SEED_CODER = _QWEN_2.replace(r"]+[\r\n]*", "]+")
+# Numbers were cut by threes before.
+_MINICPM_5 = _LLAMA_3.replace("{1,3}", "+")
 _QWEN_35 = "|".join(
     [
         _CONTRACTIONS,
@@ -120,6 +122,8 @@ _DEEPSEEK_V3 = (
     ),
 )
 
+_BLOOM = " ?[^(\\s|.,!?)\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c]+"
+
 _WORDS = PreTokenizer((GPT_2,))
 _WORDS_AND_DIGITS = PreTokenizer((r"\p{N}", GPT_2))
 _LONGER_NUMBERS = PreTokenizer((_LLAMA_3,))
@@ -136,6 +140,7 @@ PRE_TOKENIZERS = {
         _WORDS,
     ),
     **dict.fromkeys(["mellum", "granite-docling"], _WORDS),
+    "mellum2": _WORDS_AND_DIGITS,
     **dict.fromkeys(
         ["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         _WORDS_AND_DIGITS,
@@ -145,12 +150,16 @@ PRE_TOKENIZERS = {
         ["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral", "midm-2.0"],
         _LLAMA,
     ),
+    "minicpm5": PreTokenizer((r"\p{N}{1,3}", _MINICPM_5), ignore_merges=True),
+    **dict.fromkeys(["poro-chat", "bloom", "gpt3-finnish"], PreTokenizer((_BLOOM,))),
+    "viking": PreTokenizer((_BLOOM, r"\p{N}")),
     **dict.fromkeys(["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], _LONGER_NUMBERS),
     "qwen2": PreTokenizer((_QWEN_2,), is_nfc=True),
     "qwen35": PreTokenizer((_QWEN_35,), is_nfc=True),
     **dict.fromkeys(["deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "kormo"], _DIGITS),
+    **dict.fromkeys(["f2llmv2", "grok-2", "solar-open"], _DIGITS),
     "seed-coder": PreTokenizer((_SEED_CODER,)),
-    **dict.fromkeys(["gpt-4o", "llama4", "kanana2"], _O200K),
+    **dict.fromkeys(["gpt-4o", "llama4", "kanana2", "minimax-m2"], _O200K),
     "tekken": PreTokenizer((_TEKKEN,), ignore_merges=True, adds_bos=True),
     "deepseek-llm": PreTokenizer(_DEEPSEEK_LLM),
     "deepseek-coder": PreTokenizer(_DEEPSEEK_CODER),

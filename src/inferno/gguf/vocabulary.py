@@ -16,12 +16,19 @@ KEYS = "tokenizer.ggml."
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _ADDED = frozenset({UNKNOWN, CONTROL, USER_DEFINED})
 
-# Tokens that end a turn or a text, as llama.cpp knows them: many files name one of several.
+# Tokens that end a turn or a text, as llama.cpp knows them: many files name one of several. (Of
+# Gemma 4's, </s> ends none where <|tool_response> does; no such model is read here.)
 _ENDS = (
     *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|return|>"),
     *("<|call|>", "<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "[EOT]"),
     *("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>", "<turn|>", "[e~["),
-    *("<|flush|>", "<|calls|>"),
+    *("<|flush|>", "<|calls|>", "<|tool_response>"),
+)
+# And what such models put beside a file that they fill in: padding, another file or repository. They
+# are no special tokens where the model's makers made them none.
+_ENDS_OF_FILES = (
+    *("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|file_sep|>"),
+    *("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
 )
 # Where outputs end so, in Harmony and Solar Open, <|end|> ends a message, after which more come.
 _ENDS_BESIDE_MESSAGES = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
@@ -69,7 +76,10 @@ class Vocabulary:
         """Return the ids that end an output: EOS first, then others that end a turn or a text."""
         named = [self.named[name] for name in ("eos", "eot", "eom") if name in self.named]
         known = [self.ids[token] for token in _ENDS if token in self.ids]
-        ends = dict.fromkeys([*named, *filter(self.is_special, known)])
+        of_files = [self.ids[token] for token in _ENDS_OF_FILES if token in self.ids]
+        ends = dict.fromkeys(
+            [*named, *filter(self.is_special, known), *filter(self.is_added, of_files)]
+        )
         texts = {self.tokens[token_id] for token_id in ends}
         if any(texts >= pair for pair in _ENDS_BESIDE_MESSAGES):  # even where the file names it
             return [token_id for token_id in ends if self.tokens[token_id] != "<|end|>"]

@@ -31,7 +31,7 @@ from inferno.plan.choices import (
     is_quantized,
 )
 from inferno.plan.shape import ModelShape
-from inferno.plan.workspace import step_bytes, tables_and_logits
+from inferno.plan.workspace import bytes_of_telling, step_bytes, tables_and_logits
 from inferno.quantization import E4M3, FORMATS, FP8, MXFP4, WeightFormat
 
 # Python with PyTorch and inferno, before any model. Measured on Linux, x86-64, Python 3.11,
@@ -251,10 +251,13 @@ def make_plan(
         least_bytes = beside.cache_bytes + beside.num_blocks * BLOCK_BOOK_BYTES
         needed += beside.weights_bytes + beside.workspace + least_bytes
     free = None if room is None else room - needed
+    margin = 0
+    if is_cpu and limit is not None:
+        margin = max(int(limit * _BOUND_MARGIN), bytes_of_telling(shape.decoder, options))
     num_blocks = options.num_blocks or _fitting_blocks(
         cache,
         free,
-        margin=int(limit * _BOUND_MARGIN) if is_cpu and limit is not None else 0,
+        margin=margin,
         is_bound=limit is not None,
         context=context,
         options=options,

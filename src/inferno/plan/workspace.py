@@ -21,6 +21,9 @@ _SLOT_BYTES = 8  # of an id of tables and experts
 _FLOAT_BYTES = 4
 _PACKED_ROWS = 512  # that kernels pack at a time (native/kernels/linear/product.h)
 _INT8_BYTES = 1.25  # of a packed value, with its share of scales (packed_activations.h)
+# Of a step's logits: a copy from before penalties, and what its rows' likeliest tokens are found in.
+# Measured with 64 requests of a vocabulary of 152,000.
+_TELLING_LOGITS = 2.5
 _LAYERS = 3  # from the second on each is as the one before; where the last ends may differ once
 
 
@@ -55,6 +58,11 @@ def tables_and_logits(
     rows = max(SMALL_STEP, options.max_num_seqs)
     tables = len(cache.windows) * rows * math.ceil(context / cache.block_size) * _SLOT_BYTES
     return tables + _FLOAT_BYTES * options.max_num_seqs * decoder.vocab_size
+
+
+def bytes_of_telling(decoder: DecoderConfig, options: EngineOptions) -> int:
+    """Return what steps take more if all requests ask for log-probabilities beside penalties."""
+    return int(_TELLING_LOGITS * _FLOAT_BYTES * options.max_num_seqs * decoder.vocab_size)
 
 
 def token_extent(decoder: DecoderConfig, value: int) -> int:
