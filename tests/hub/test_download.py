@@ -601,7 +601,7 @@ def test_who_has_no_token_is_told_how_to_log_in(hub: Hub, store: Store) -> None:
     hub.fault = answering(401, {"x-error-code": "GatedRepo"})  # the list is open, the files aren't
     client = HubClient(hub.url, None, Patience(stall=PATIENCE))
     with pytest.raises(
-        ModelNotFound, match="HF_TOKEN, or run `hf auth login` or `inferno download --token-file"
+        ModelNotFound, match="HF_TOKEN, run `hf auth login` or `inferno download --token-file"
     ):
         fetch(client, store)
     client.close()

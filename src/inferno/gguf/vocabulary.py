@@ -24,7 +24,7 @@ _ENDS = (
     *("</s>", "<eos>", "[EOS]", "<EOT>", "_<EOT>", "<end_of_utterance>", "<turn|>", "[e~["),
     *("<|flush|>", "<|calls|>", "<|tool_response>"),
 )
-# And what such models put beside a file that they fill in: padding, another file or repository. They
+# And what models for code put beside what they fill in: padding, another file or repository. They
 # are no special tokens where the model's makers made them none.
 _ENDS_OF_FILES = (
     *("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|file_sep|>"),

@@ -282,7 +282,7 @@ class HubClient:
             return "use https:// in HF_ENDPOINT: a token is not sent unencrypted"
         if self.has_token:
             return "see that your token's account may read it"
-        return "log in: set HF_TOKEN, or run `hf auth login` or `inferno download --token-file FILE`"
+        return "log in: set HF_TOKEN, run `hf auth login` or `inferno download --token-file FILE`"
 
 
 def find_token(token_file: Path | None = None) -> str | None:

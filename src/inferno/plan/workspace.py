@@ -21,8 +21,8 @@ _SLOT_BYTES = 8  # of an id of tables and experts
 _FLOAT_BYTES = 4
 _PACKED_ROWS = 512  # that kernels pack at a time (native/kernels/linear/product.h)
 _INT8_BYTES = 1.25  # of a packed value, with its share of scales (packed_activations.h)
-# Of a step's logits: a copy from before penalties, and what its rows' likeliest tokens are found in.
-# Measured with 64 requests of a vocabulary of 152,000.
+# Of a step's logits: a copy from before penalties, and what likeliest tokens are found in. Measured
+# with 64 requests of a vocabulary of 152,000.
 _TELLING_LOGITS = 2.5
 _LAYERS = 3  # from the second on each is as the one before; where the last ends may differ once
 
