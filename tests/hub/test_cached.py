@@ -20,6 +20,7 @@ from inferno.hub.find import find_model_folder, is_absent
 from inferno.hub.local import local_models
 from inferno.hub.manifest import Entry
 from inferno.hub.store import Store
+from tests.data import data_path
 from tests.hub.loopback import COMMIT, FILES, Hub, gguf
 from tests.hub.test_download import Cache
 from tests.hub.test_store import run
@@ -240,11 +241,27 @@ def test_list_shows_what_the_cache_has(cache: Cache, hub: Hub, store: Store) -> 
         (f"{NAME}:{Q4}", str(snapshot / Q4), "huggingface", len(CONTENTS[Q4])),
         (f"{NAME}:{SHARDS[0]}", str(snapshot / SHARDS[0]), "huggingface", sizes),
     ]
+    assert find_model_folder(f"{NAME}:Q5_K_M").parent == snapshot
+    assert listed() == [
+        (NAME, str(snapshot / SHARDS[0]), "elsewhere", sizes),
+        (f"{NAME}:{Q4}", str(snapshot / Q4), "huggingface", len(CONTENTS[Q4])),
+    ]
     for name, *_ in listed():
-        assert find_model_folder(name).parent == snapshot
+        find_model_folder(name)
+    assert find_model_folder(f"{NAME}:{Q4}") == snapshot / Q4
     [model] = listed()
     assert model == (NAME, str(snapshot), "elsewhere", sizes + len(CONTENTS[Q4]))
     assert "partial downloads: 0" in run("list")[1]
+
+
+def test_show_knows_what_was_never_used(cache: Cache, hub: Hub, store: Store) -> None:
+    small = data_path("stories260K-gguf", "stories260K-q8_0-v3.gguf").read_bytes()
+    snapshot = cache.add({Q4: small, **some(Q8)})
+    for name in (f"{NAME}:{Q4}", f"{NAME}:q4_k_m"):
+        code, out, _ = run("show", name, "--json")
+        assert (code, json.loads(out)["folder"]) == (0, str(snapshot / Q4))
+    assert "`inferno download a/model:Q5_K_M`" in run("show", f"{NAME}:Q5_K_M")[2]
+    assert not store.entries()
 
 
 def test_rm_removes_the_manifest_alone(cache: Cache, hub: Hub, store: Store) -> None:

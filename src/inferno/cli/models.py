@@ -57,10 +57,11 @@ def list_models(as_json: _Json = False, debug: Debug = False) -> None:
         # Imported now, as in `show`: the hub's library takes longer than `inferno --help` may.
         from inferno.hub.local import local_models  # noqa: PLC0415
 
-        rows = [_row_of(store, entry) for entry in store.entries()]
-        stored = {row["name"] for row in rows}
+        entries = store.entries()
+        rows = [_row_of(store, entry) for entry in entries]
+        stored = {path for entry in entries for path in (entry.folder, *entry.paths)}
         for model in local_models():
-            if split_file(model.name)[0] not in stored:
+            if model.folder not in stored:
                 place = "embedded" if model.name in MODEL_FOLDERS else "huggingface"
                 rows.append(_row(model.name, model.folder, model.num_bytes, place))
         partial = sum(one.num_bytes for one in store.partials())
@@ -210,11 +211,16 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     if entry is not None:
         entry = verified(store, entry)
         return entry, entry.path if include is None else entry.chosen(include, model)
+    from inferno.hub.cached import cached_ggufs  # noqa: PLC0415
     from inferno.hub.local import local_models  # noqa: PLC0415
 
     for local in local_models():
         if local.name == model and revision is None:
             return None, local.folder
+    if include is not None:
+        ggufs = cached_ggufs(name, revision, include)
+        if len(ggufs) == 1:
+            return None, ggufs[0].folder / ggufs[0].files[0].name
     folder = Path(os.path.expanduser(model))
     is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
     if model and is_there and revision is None:

@@ -43,10 +43,14 @@ def local_models() -> list[LocalModel]:
         entry = newest(one for one in entries if one.name == name)
         model = _read(name, entry.folder, entry.revision)
         models += [model and replace(model, num_bytes=entry.num_bytes), *_ggufs(entry)]
-    cached = sorted((name, commit) for name, commit in _cached() if name not in stored)
-    for name, commit in cached:
-        snapshot = cached_snapshot(name, commit)
+    for name, commit in sorted(_cached()):
         ggufs = cached_ggufs(name, commit)
+        if name in stored:  # with a manifest of some files; others may lie there beside them
+            known = {file.name for one in entries if one.name == name for file in one.files}
+            others = [one for one in ggufs if one.files[0].name not in known]
+            models += (_cached_gguf(name, one, is_alone=False) for one in others)
+            continue
+        snapshot = cached_snapshot(name, commit)
         is_whole = snapshot is not None and not any(file.is_gguf for file in snapshot.files)
         models.append(_read(name, snapshot.folder, commit) if snapshot and is_whole else None)
         models += (_cached_gguf(name, one, is_alone=snapshot == one) for one in ggufs)
