@@ -24,6 +24,10 @@ constexpr bool kHasWordStarts =
 template <class Format>
 constexpr bool kHasWholeHalves = Format::kHasHalves && kHasWordStarts<Format>;
 
+// Whether codes of eight bits are taken apart into magnitudes and signs (group_dots.h).
+template <class Format>
+constexpr bool kHasSigns = false;
+
 inline I low_nibbles(I bytes) { return bit_and(bytes, splat_int(0x0f0f0f0f)); }
 
 template <class Format>
@@ -45,7 +49,9 @@ inline I look_up_codes(I codes) {
 
 template <class Format>
 struct Codes {
-    static constexpr Index kBytes = kScaleGroup * kPanel * Format::kBits / 8;  // of a scale group
+    // Of a scale group.
+    static constexpr Index kBytes =
+        kHasSigns<Format> ? 17 * kVector : kScaleGroup * kPanel * Format::kBits / 8;
 
     // Vectors 2 `pair` and 2 `pair` + 1 of a scale group, as unsigned bytes.
     INFERNO_INLINE static void load(const char* group, int pair, I& first, I& second) {

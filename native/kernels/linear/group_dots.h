@@ -29,6 +29,10 @@ template <class Format, int R, int P>
 void scaled_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
                  const I (&scales)[2][P], I (&dots)[R][P]);
 
+// Takes eight bits' codes of a panel's scale group apart, where dots are made of words (kHasSigns).
+template <class Format>
+void unpack_signs(const char* codes, char* out);
+
 // Weight vectors 2 `pair` and 2 `pair` + 1 of each panel's scale group.
 template <class Format, int P>
 INFERNO_INLINE void load_pair(const char* codes, Index codes_stride, int pair, I (&first)[P],
@@ -191,9 +195,59 @@ INFERNO_INLINE void signed_dots(const std::uint32_t* x, const char* codes, Index
     }
 }
 
+// Each weight vector's magnitudes and, behind them, all bits of those bytes that are negative; at last
+// the sums of the negative ones' magnitudes.
+template <class Format>
+INFERNO_INLINE void unpack_signs(const char* codes, char* out) {
+    I negative = splat_int(0);  // in words
+    INFERNO_UNROLL
+    for (int w = 0; w < 8; ++w, out += 2 * kVector) {
+        const I weight = less_128(load_int_aligned(codes + w * kVector));
+        const I magnitude = magnitude_of_bytes(weight), flips = sign_masks_of_bytes(weight);
+        store_int(out, magnitude);
+        store_int(out + kVector, flips);
+        negative = add_words(negative, multiply_bytes(magnitude, flips));
+    }
+    store_int(out, multiply_words(negative, splat_int(-1)));
+}
+
+// Where a weight is negative, its activation's bits are flipped, which makes -x - 1 of it, and dots
+// begin with what is missing. (Measured on a Zen 3, 32 to 512 rows: 4 to 12 % faster than signs.)
+template <class Format, int R, int P>
+INFERNO_INLINE void flipped_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
+                                 I (&dots)[R][P]) {
+    INFERNO_UNROLL
+    for (int i = 0; i < R * P; ++i) {
+        const char* const start = codes + i % P * codes_stride + 16 * kVector;
+        dots[i / P][i % P] = load_int_aligned(start);
+    }
+    INFERNO_UNROLL
+    for (int w = 0; w < 8; ++w) {
+        I magnitude[P], flips[P];
+        INFERNO_UNROLL
+        for (int p = 0; p < P; ++p) {
+            magnitude[p] = load_int_aligned(codes + p * codes_stride + 2 * w * kVector);
+            flips[p] = load_int_aligned(codes + p * codes_stride + (2 * w + 1) * kVector);
+        }
+        INFERNO_UNROLL
+        for (int r = 0; r < R; ++r) {
+            const I word = word_of(x + w * R + r);
+            INFERNO_UNROLL
+            for (int p = 0; p < P; ++p) {
+                const I products = multiply_bytes(magnitude[p], bit_xor(word, flips[p]));
+                dots[r][p] = add_pairs(dots[r][p], products);
+                settle(dots[r][p]);
+            }
+        }
+    }
+}
+
 template <class Format, int R, int P>
 INFERNO_INLINE void group_dots(const std::uint32_t* x, const char* codes, Index codes_stride,
                                I (&dots)[R][P]) {
+    if constexpr (kHasSigns<Format>) {
+        return flipped_dots<Format>(x, codes, codes_stride, dots);
+    }
     constexpr bool kIsSmall = Format::kLargestByte < 128;
     static_assert(kIsSmall || (Format::kZeroPoint == 128 && !Format::kHasOffset));
     INFERNO_UNROLL

@@ -1,7 +1,7 @@
 // What each row block's tiles would unpack for themselves, unpacked once for several of them.
 #pragma once
 
-#include "codes.h"
+#include "group_dots.h"
 #include "simd/pairs.h"
 
 namespace inferno {
@@ -23,7 +23,7 @@ constexpr Index codes_from_blocks() {
 #if defined(__AVX512F__)
     return Format::kBits == 5 ? 32 : 0;
 #else
-    return Format::kBits == 8 ? 0 : Format::kBits == 4 ? 16 : 2;
+    return Format::kBits == 4 ? 16 : Format::kBits == 8 ? 8 : 2;
 #endif
 }
 
@@ -38,6 +38,10 @@ struct Unpacked : Format {
                                             : kHasWholeHalves<Format> ? ScaleType::word_pair
                                                                       : ScaleType::float_pair;
 };
+
+template <class Format, bool has_codes>
+constexpr bool kHasSigns<Unpacked<Format, has_codes>> =
+    has_codes && Format::kBits == 8 && !INFERNO_HAS_BYTE_DOTS;
 
 template <class Format>
 struct PackedAs {
@@ -98,6 +102,11 @@ struct Unpacking {
         const char* codes =
             static_cast<const char*>(weight.data) + panel * groups * Codes<Format>::kBytes;
         for (Index g = 0; g < groups; ++g, codes += Codes<Format>::kBytes) {
+            if constexpr (kHasSigns<Plain>) {
+                unpack_signs<Plain>(codes, out);
+                out += Codes<Plain>::kBytes;
+                continue;
+            }
 #pragma GCC unroll 4
             for (int pair = 0; pair < 4; ++pair, out += 2 * kVector) {
                 I first, second;
