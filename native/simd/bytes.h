@@ -48,6 +48,7 @@ inline I magnitude_of_bytes(I a) { return {_mm512_abs_epi8(a.v)}; }
 inline I with_signs_of(I a, I b) {
     return {_mm512_mask_sub_epi8(b.v, _mm512_movepi8_mask(a.v), _mm512_setzero_si512(), b.v)};
 }
+// Byte by byte: all bits where a is negative, none where it isn't.
 inline I sign_masks_of_bytes(I a) { return {_mm512_movm_epi8(_mm512_movepi8_mask(a.v))}; }
 inline I bit_xor(I a, I b) { return {_mm512_xor_si512(a.v, b.v)}; }
 
@@ -70,7 +71,6 @@ inline I magnitude_of_bytes(I a) { return {_mm256_abs_epi8(a.lo), _mm256_abs_epi
 inline I with_signs_of(I a, I b) {
     return {_mm256_sign_epi8(b.lo, a.lo), _mm256_sign_epi8(b.hi, a.hi)};
 }
-// Byte by byte: all bits where a is negative, none where it isn't.
 inline I sign_masks_of_bytes(I a) {
     const __m256i nothing = _mm256_setzero_si256();
     return {_mm256_cmpgt_epi8(nothing, a.lo), _mm256_cmpgt_epi8(nothing, a.hi)};

@@ -262,6 +262,9 @@ def test_show_knows_what_was_never_used(cache: Cache, hub: Hub, store: Store) ->
         assert (code, json.loads(out)["folder"]) == (0, str(snapshot / Q4))
     assert "`inferno download a/model:Q5_K_M`" in run("show", f"{NAME}:Q5_K_M")[2]
     assert not store.entries()
+    find_model_folder(f"{NAME}:{Q8}")  # it has a manifest now
+    assert run("show", f"{NAME}:Q4_K_M", "--json")[0] == 0
+    assert "must choose one GGUF file" in run("show", f"{NAME}:Q5_K_M")[2]
 
 
 def test_rm_removes_the_manifest_alone(cache: Cache, hub: Hub, store: Store) -> None:

@@ -208,7 +208,7 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
     name, include = split_file(model)
     store = Store.of_user()
     entry = store.find(name, revision)
-    if entry is not None:
+    if entry is not None and (include is None or entry.gguf_files(include)):
         entry = verified(store, entry)
         return entry, entry.path if include is None else entry.chosen(include, model)
     from inferno.hub.cached import cached_ggufs  # noqa: PLC0415
@@ -221,6 +221,8 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
         ggufs = cached_ggufs(name, revision, include)
         if len(ggufs) == 1:
             return None, ggufs[0].folder / ggufs[0].files[0].name
+        if entry is not None:
+            return entry, entry.chosen(include, model)
     folder = Path(os.path.expanduser(model))
     is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
     if model and is_there and revision is None:
