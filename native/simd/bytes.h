@@ -50,7 +50,6 @@ inline I with_signs_of(I a, I b) {
 }
 // Byte by byte: all bits where a is negative, none where it isn't.
 inline I sign_masks_of_bytes(I a) { return {_mm512_movm_epi8(_mm512_movepi8_mask(a.v))}; }
-inline I bit_xor(I a, I b) { return {_mm512_xor_si512(a.v, b.v)}; }
 
 #else  // AVX2
 
@@ -75,7 +74,6 @@ inline I sign_masks_of_bytes(I a) {
     const __m256i nothing = _mm256_setzero_si256();
     return {_mm256_cmpgt_epi8(nothing, a.lo), _mm256_cmpgt_epi8(nothing, a.hi)};
 }
-inline I bit_xor(I a, I b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
 
 #endif
 

@@ -110,6 +110,7 @@ inline I splat_int(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline I load_int(const void* p) { return {_mm512_loadu_si512(p)}; }
 inline I load_int_aligned(const void* p) { return {_mm512_load_si512(p)}; }
 inline I bit_and(I a, I b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline I bit_xor(I a, I b) { return {_mm512_xor_si512(a.v, b.v)}; }
 template <int N>
 inline I shift_right(I a) { return {_mm512_srli_epi32(a.v, N)}; }
 template <int N>
@@ -274,6 +275,7 @@ inline I load_int_aligned(const void* p) {
     return {_mm256_load_si256(q), _mm256_load_si256(q + 1)};
 }
 inline I bit_and(I a, I b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+inline I bit_xor(I a, I b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
 template <int N>
 inline I shift_right(I a) { return {_mm256_srli_epi32(a.lo, N), _mm256_srli_epi32(a.hi, N)}; }
 template <int N>

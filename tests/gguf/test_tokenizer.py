@@ -204,7 +204,8 @@ def test_a_text_is_cut_into_words(pre: str, text: str, expected: str) -> None:
         *(("gigachat", "gpt-2"), ("a.x-4.0", "gpt-2"), ("mellum", "gpt-2"), ("jais", "gpt-2")),
         *(("granite-docling", "gpt-2"), ("minerva-7b", "smollm"), ("kanana2", "gpt-4o")),
         *(("kormo", "deepseek-r1-qwen"), ("grok-2", "kormo"), ("solar-open", "kormo")),
-        *(("bloom", "poro-chat"), ("minimax-m2", "gpt-4o"), ("mellum2", "smollm")),
+        *(("f2llmv2", "kormo"), ("gpt3-finnish", "poro-chat"), ("bloom", "poro-chat")),
+        *(("minimax-m2", "gpt-4o"), ("mellum2", "smollm")),
     ],
 )
 def test_names_that_llama_cpp_gives_one_rule_have_it(pre: str, like: str) -> None:

@@ -222,7 +222,7 @@ def _find(model: str, revision: str | None) -> tuple[Entry | None, Path]:
         if len(ggufs) == 1:
             return None, ggufs[0].folder / ggufs[0].files[0].name
         if entry is not None:
-            return entry, entry.chosen(include, model)
+            entry.chosen(include, model)  # raises, for it has none
     folder = Path(os.path.expanduser(model))
     is_there = folder.is_dir() or (is_gguf_name(folder) and folder.exists())
     if model and is_there and revision is None:

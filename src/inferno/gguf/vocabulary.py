@@ -73,7 +73,7 @@ class Vocabulary:
         return self.tokens[self.named[name]]
 
     def end_ids(self) -> list[int]:
-        """Return the ids that end an output: EOS first, then others that end a turn or a text."""
+        """Return the ids that end an output: EOS first, then those of a turn, a text or a file."""
         named = [self.named[name] for name in ("eos", "eot", "eom") if name in self.named]
         known = [self.ids[token] for token in _ENDS if token in self.ids]
         of_files = [self.ids[token] for token in _ENDS_OF_FILES if token in self.ids]
